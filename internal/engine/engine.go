@@ -65,6 +65,7 @@ type Request struct {
 	CachePrompt bool     // reuse cached cells of a common prefix
 	Slot        int      // the slot to run in; < 0: any
 	Progress    bool     // send events of kind Progress while the prompt is processed
+	Timings     bool     // set Event.Timings in Token events too
 }
 
 // NewRequest returns a request for prompt with llama-server's defaults.
@@ -131,6 +132,7 @@ type Event struct {
 	Top      []TokenLogprob // best first
 	Prompt   int            // Progress: prompt tokens processed, cached ones included
 	PromptOf int            // Progress: prompt tokens in all
+	Timings  *Timings       // so far: Progress events, Token events when Request.Timings
 	Result   *Result
 }
 
