@@ -36,8 +36,9 @@ ln -sfn "lib-$ver" lib
 
 so=$(cd lib && ls libllama.v*.so) ggml=$(cd lib && ls libggml.v*.so)
 if [ ! -x llamapeer ] || [ "$here/llamapeer.c" -nt llamapeer ] || [ "lib-$ver" -nt llamapeer ]; then
-	gcc -O2 -Wall -Wextra -std=gnu11 -DLIBS="\"$cache/lib\"" -o llamapeer "$here/llamapeer.c" \
+	gcc -O2 -Wall -Wextra -std=gnu11 -DLIBS="\"$cache/lib\"" -o llamapeer.new "$here/llamapeer.c" \
 		-Llib -l:"$so" -l:"$ggml" -l:libggml-base.so -Wl,-rpath,"$cache/lib" -lm
+	mv llamapeer.new llamapeer
 fi
 if [ ! -x membw ] || [ "$here/membw.c" -nt membw ]; then
 	gcc -O3 -march=native -Wall -Wextra -pthread -o membw "$here/membw.c"
