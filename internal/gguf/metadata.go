@@ -189,13 +189,18 @@ func decodeInts(v Value) ([]int32, string) {
 	list := make([]int32, 0, v.Len())
 	for e := range v.All() {
 		if signed {
-			if n := e.int(); n < math.MinInt32 || n > math.MaxInt32 {
+			n := e.int()
+			if n < math.MinInt32 || n > math.MaxInt32 {
 				return nil, fmt.Sprintf("%s, element %d is %d", v.Kind(), len(list), n)
 			}
-		} else if n := e.uint(); n > math.MaxInt32 {
+			list = append(list, int32(n))
+			continue
+		}
+		n := e.uint()
+		if n > math.MaxInt32 {
 			return nil, fmt.Sprintf("%s, element %d is %d", v.Kind(), len(list), n)
 		}
-		list = append(list, int32(e.int()))
+		list = append(list, int32(n))
 	}
 	return list, ""
 }
