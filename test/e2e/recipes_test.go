@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +172,47 @@ func TestTokenizeGolden(t *testing.T) {
 	}
 }
 
+// T12: a number that is negative, huge, no number or text is a 400 that names its field,
+// and the server goes on.
+func TestBadNumbers(t *testing.T) {
+	s := startServer(t)
+	always := []string{`"many"`, `true`, `[1]`, `{}`, `NaN`, `1e999`, `-1e30`}
+	for _, tt := range []struct {
+		path, rest string
+		fields     []string
+		more       []string // beside those that are wrong everywhere
+	}{
+		{"/v1/chat/completions", `"messages":[{"role":"user","content":"Hello!"}]`,
+			[]string{"max_tokens", "max_completion_tokens", "n", "top_logprobs"}, []string{"-2", "0.5", "9223372036854775808"}},
+		{"/v1/chat/completions", `"messages":[{"role":"user","content":"Hello!"}],"max_tokens":1`,
+			[]string{"temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty"}, []string{"-1e3", "1e9"}},
+		{"/v1/completions", `"prompt":"Hello"`, []string{"max_tokens", "logprobs", "n", "best_of"}, []string{"-2", "0.5"}},
+		{"/completion", `"prompt":"Hello"`,
+			[]string{"n_predict", "top_k", "repeat_last_n", "n_probs", "id_slot"}, []string{"-9", "0.5", "1e18"}},
+		{"/completion", `"prompt":"Hello","n_predict":1`, []string{"repeat_penalty", "typical_p"}, []string{"-9", "1e9"}},
+	} {
+		for _, field := range tt.fields {
+			for _, bad := range append(tt.more, always...) {
+				body := fmt.Sprintf(`{%s,"%s":%s}`, tt.rest, field, bad)
+				if strings.Count(body, `"`+field+`"`) > 1 {
+					continue // given twice: a different mistake
+				}
+				code, o := s.post(t, tt.path, body)
+				msg := o.str("error", "message")
+				if code != http.StatusBadRequest || msg == "" {
+					t.Errorf("%s with %s: status %d, message %q, want 400 and a message", tt.path, body, code, msg)
+				} else if !strings.Contains(msg, field) && bad != "NaN" { // NaN is no JSON: the position is named
+					t.Errorf("%s with %s: message %q does not name %s", tt.path, body, msg, field)
+				}
+			}
+		}
+	}
+	s.alive(t)
+	if got := s.mustPost(t, "/completion", map[string]any{"prompt": "Hello", "n_predict": 2}); got.num("tokens_predicted") < 1 {
+		t.Errorf("a good request afterwards: %v", got)
+	}
+}
+
 // A client that goes away stops its generation and frees its slot.
 func TestDisconnectFreesSlot(t *testing.T) {
 	s := startServer(t)
@@ -194,13 +237,12 @@ func TestDisconnectFreesSlot(t *testing.T) {
 			t.Fatal("the slot is busy 10 s after its client went away")
 		}
 	}
-	metrics := get(t, s, "/metrics")
-	var generated float64
-	if _, err := fmt.Sscanf(metrics[strings.Index(metrics, "\nllamacpp:tokens_predicted_total "):], "\nllamacpp:tokens_predicted_total %g", &generated); err != nil {
-		t.Fatalf("no llamacpp:tokens_predicted_total in /metrics: %v", err)
+	m := regexp.MustCompile(`(?m)^llamacpp:tokens_predicted_total (\S+)$`).FindStringSubmatch(get(t, s, "/metrics"))
+	if m == nil {
+		t.Fatal("no llamacpp:tokens_predicted_total in /metrics")
 	}
-	if generated >= 2400 {
-		t.Errorf("%g tokens were generated for a client that read one", generated)
+	if generated, err := strconv.ParseFloat(m[1], 64); err != nil || generated >= 2400 {
+		t.Errorf("%s tokens were generated for a client that read one", m[1])
 	}
 }
 
