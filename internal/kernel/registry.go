@@ -19,10 +19,17 @@ type implementation struct {
 	set       []func() // each installs the routines of one file
 }
 
+// Levels: the positions in the list of implementations.
+const (
+	levelGeneric = iota
+	levelAVX2
+	levelAVX512
+)
+
 var (
 	implementations = cpuImplementations()
-	active          string
-	envWarning      string
+	level           int    // the active implementation; small routines branch on it
+	envWarning      string // why the environment's choice was not taken
 )
 
 // register adds set to what selecting the implementation name does. It is called from
@@ -72,7 +79,7 @@ func Implementations() []string {
 }
 
 // Active is the implementation in use.
-func Active() string { return active }
+func Active() string { return implementations[level].name }
 
 // Use selects an implementation for the whole process. It must not run while a kernel
 // does: it is for start-up, tests and benchmarks. All implementations give the same
@@ -102,6 +109,6 @@ func Use(name string) error {
 			set()
 		}
 	}
-	active = name
+	level = at
 	return nil
 }

@@ -1,0 +1,189 @@
+package kernel
+
+import "math"
+
+const (
+	// blockRows is the number of query rows that the panel kernels take at once, and
+	// panelCols the number of positions whose scores they compute at once.
+	blockRows = 6
+	panelCols = 32
+
+	// maxChunkRows bounds the query rows of one task: their outputs and queries stay
+	// in the L2 cache beside the unpacked tile.
+	maxChunkRows = 42 * blockRows
+
+	// weightedStep is the number of V rows that a small group works on before it goes
+	// on to the next head: enough to amortize loading and storing the sums, few
+	// enough that memory is read nearly in order.
+	weightedStep = 32
+)
+
+// attnWork is what one worker needs.
+type attnWork struct {
+	k, v   [attnTileLen + 16]*uint16 // first element of each row of the tile
+	q      []float32                 // [rows][HeadDim] scaled queries
+	s      []float32                 // [rows][attnTileLen] scores, then weights
+	o      []float32                 // [rows][HeadDim] unnormalized outputs
+	kp     []float32                 // [tile/panelCols][HeadDim][panelCols] K, transposed
+	vp     []float32                 // [tile][HeadDim] V
+	m, l   []float32                 // [rows]
+	fa, fb [blockRows]float32
+}
+
+// grow returns x with length n; what it held may be lost.
+func grow(x []float32, n int) []float32 {
+	if cap(x) < n {
+		x = make([]float32, n)
+	}
+	return x[:n]
+}
+
+// padRows is the number of rows that the row kernels compute for n of them.
+func padRows(n int) int {
+	if n <= 2 {
+		return n
+	}
+	return (n + 3) &^ 3
+}
+
+// locate enters the rows of positions first to first+n-1, and repeats the last K row
+// up to a multiple of 16.
+func (w *attnWork) locate(spans []Span, first, n, row int) {
+	pos, at := 0, 0 // position at the start of the span; rows found
+	for i := range spans {
+		sp := &spans[i]
+		for j := first + at - pos; j < sp.Len && at < n; j++ {
+			w.k[at], w.v[at] = &sp.K[j*row], &sp.V[j*row]
+			at++
+		}
+		if at == n {
+			break
+		}
+		pos += sp.Len
+	}
+	for ; at&15 != 0; at++ {
+		w.k[at] = w.k[n-1]
+	}
+}
+
+// forget drops the row pointers: their memory may be unmapped after the call.
+func (w *attnWork) forget() {
+	clear(w.k[:])
+	clear(w.v[:])
+}
+
+// runTile computes one tile of a small group, for the KV heads of the task.
+func (a *Attention) runTile(t *attnTask, w *attnWork) {
+	s := &a.seqs[t.seq]
+	dim, rows, heads := a.HeadDim, padRows(t.rows), t.last-t.head
+	n := a.visible(s, t.rows-1, t.tile)
+	w.locate(s.Spans, t.tile*attnTileLen, n, a.KVHeads*dim)
+	defer w.forget()
+
+	w.q, w.o = grow(w.q, heads*rows*dim), grow(w.o, heads*rows*dim)
+	w.s = grow(w.s, heads*rows*attnTileLen)
+	clear(w.o)
+	for h := range heads {
+		q := w.q[h*rows*dim:][:rows*dim]
+		a.query(q, s, 0, t.rows, t.head+h)
+		clear(q[t.rows*dim:])
+	}
+	for j := 0; j < n; j += 16 {
+		for h := range heads {
+			scoresRows(w.s[h*rows*attnTileLen+j:], w.q[h*rows*dim:], rows, w.k[j:j+16], (t.head+h)*dim, dim)
+		}
+	}
+	for h := range heads {
+		for r := range t.rows {
+			part := t.part + (t.head+h)*t.rows + r
+			p := w.s[(h*rows+r)*attnTileLen:][:attnTileLen]
+			a.partML[2*part], a.partML[2*part+1] = softmaxTile(p, a.visible(s, r, t.tile), n)
+		}
+	}
+	for j := 0; j < n; j += weightedStep {
+		v := w.v[j:min(j+weightedStep, n)]
+		for h := range heads {
+			weightedRows(w.o[h*rows*dim:], w.s[h*rows*attnTileLen+j:], rows, v, (t.head+h)*dim, dim)
+		}
+	}
+	for h := range heads {
+		part := t.part + (t.head+h)*t.rows
+		copy(a.partO[part*dim:][:t.rows*dim], w.o[h*rows*dim:])
+	}
+}
+
+// runRows computes all the tiles of a run of query rows of one KV head.
+func (a *Attention) runRows(t *attnTask, w *attnWork) {
+	s := &a.seqs[t.seq]
+	dim := a.HeadDim
+	rows := (t.rows + blockRows - 1) / blockRows * blockRows
+	w.q, w.o, w.s = grow(w.q, rows*dim), grow(w.o, rows*dim), grow(w.s, blockRows*attnTileLen)
+	w.kp, w.vp = grow(w.kp, attnTileLen*dim), grow(w.vp, attnTileLen*dim)
+	w.m, w.l = grow(w.m, rows), grow(w.l, rows)
+	a.query(w.q, s, t.row, t.rows, t.head)
+	clear(w.q[t.rows*dim:])
+	clear(w.o)
+	clear(w.s)
+	clear(w.l)
+	for i := range w.m {
+		w.m[i] = float32(math.Inf(-1))
+	}
+	defer w.forget()
+
+	for tile := 0; ; tile++ {
+		n := a.visible(s, t.row+t.rows-1, tile)
+		if n == 0 {
+			break
+		}
+		w.locate(s.Spans, tile*attnTileLen, n, a.KVHeads*dim)
+		packK(w.kp, w.k[:(n+15)&^15], t.head*dim, dim)
+		packV(w.vp, w.v[:n], t.head*dim, dim)
+		for r := 0; r < t.rows; r += blockRows {
+			a.runBlock(t, w, r, tile)
+		}
+	}
+	for r := range t.rows {
+		out := a.output(s, t.row+r, t.head)
+		copy(out, w.o[r*dim:])
+		scaleRow(out, 1/w.l[r])
+	}
+}
+
+// runBlock adds a tile to the block of query rows from r on.
+func (a *Attention) runBlock(t *attnTask, w *attnWork, r, tile int) {
+	s := &a.seqs[t.seq]
+	dim, rows := a.HeadDim, min(blockRows, t.rows-r)
+	n := a.visible(s, t.row+r+rows-1, tile)
+	if n == 0 {
+		return
+	}
+	for j := 0; j < n; j += panelCols {
+		scoresPanel(w.s[j:], w.q[r*dim:], w.kp[j*dim:], dim)
+	}
+	for i := range rows {
+		p := w.s[i*attnTileLen:][:attnTileLen]
+		vis := a.visible(s, t.row+r+i, tile)
+		if vis == 0 { // only the later rows of the block reach this tile
+			clear(p[:n])
+			w.fa[i], w.fb[i] = 1, 0
+			continue
+		}
+		mt, lt := softmaxTile(p, vis, n)
+		w.fa[i], w.fb[i] = merge(&w.m[r+i], &w.l[r+i], mt, lt)
+	}
+	weightedPanel(w.o[r*dim:], w.s, w.vp, n, dim, &w.fa, &w.fb)
+}
+
+// softmaxTile turns the scores of the first vis positions of a tile into weights
+// 2^(score - max), sets those up to n to 0, and returns the maximum and the sum.
+func softmaxTile(s []float32, vis, n int) (m, l float32) {
+	end := (vis + 15) &^ 15
+	for i := vis; i < end; i++ {
+		s[i] = float32(math.Inf(-1))
+	}
+	m, l = exp2Sum(s[:end])
+	if end < n {
+		clear(s[end:n])
+	}
+	return m, l
+}
