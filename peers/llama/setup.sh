@@ -24,7 +24,7 @@ if [ ! -d "lib-$ver" ]; then
 	if [ ! -f "$tgz" ]; then
 		command -v npm >/dev/null || unavailable "npm is missing"
 		rm -rf pack && mkdir pack
-		timeout 600 npm pack --silent --pack-destination pack "$pkg@$ver" >/dev/null </dev/null ||
+		timeout 600 npm pack --silent --fetch-retries=1 --pack-destination pack "$pkg@$ver" >/dev/null </dev/null ||
 			unavailable "npm cannot fetch $pkg@$ver"
 		mv "pack/$tgz" . && rmdir pack
 	fi
