@@ -66,14 +66,10 @@ func (v *Vocab) initBPE(md Metadata) error {
 		return fmt.Errorf("vocab: %s has %d entries: too many to rank", keyMerges, len(merges))
 	}
 	b.merges.init(len(merges))
+	made := make([]bool, len(v.texts))
 	var buf []byte
 	for rank, m := range merges {
-		// The first token may itself begin with a space in a broken spelling; never the
-		// second.
-		sp := -1
-		if m != "" {
-			sp = strings.IndexByte(m[1:], ' ') + 1
-		}
+		sp := strings.IndexByte(m, ' ')
 		if sp <= 0 || sp == len(m)-1 {
 			return fmt.Errorf("vocab: merge %d is %q: expected two tokens with a space between them", rank, m)
 		}
@@ -85,6 +81,13 @@ func (v *Vocab) initBPE(md Metadata) error {
 		id, ok3 := b.ids[string(buf)]
 		if ok1 && ok2 && ok3 {
 			b.merges.add(left, right, uint32(rank), id)
+			made[id] = true
+		}
+	}
+	v.detectSpecial(func(id int32) bool { return made[id] })
+	for id := range int32(len(v.texts)) {
+		if v.attrs[id]&attrControl != 0 && b.ids[v.piece(id)] == id {
+			delete(b.ids, v.piece(id)) // it was normal until detected
 		}
 	}
 	return nil

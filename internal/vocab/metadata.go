@@ -60,7 +60,6 @@ func New(md Metadata) (*Vocab, error) {
 	if err := v.readSpecial(md); err != nil {
 		return nil, err
 	}
-	v.detectSpecial()
 	if model == "gpt2" {
 		err = v.initBPE(md)
 	} else {

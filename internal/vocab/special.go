@@ -30,8 +30,11 @@ var (
 )
 
 // detectSpecial completes the special ids by text, makes the tokens found that way control
-// tokens, and collects those that end a generation.
-func (v *Vocab) detectSpecial() {
+// tokens, and collects those that end a generation. made says of a normal token that it comes
+// out of ordinary text: it stays what it is. (llama.cpp makes it special all the same: with
+// Qwen's vocabulary, which has learnt "</s>" from web pages, that would change the ids of
+// text and end an answer at a piece of HTML.)
+func (v *Vocab) detectSpecial(made func(id int32) bool) {
 	wanted := map[string]int32{}
 	for _, list := range slices.Concat(fimTexts, [][]string{eotTexts, eomTexts, eogTexts}) {
 		for _, t := range list {
@@ -45,10 +48,12 @@ func (v *Vocab) detectSpecial() {
 	}
 	find := func(texts []string) int32 {
 		for _, t := range texts {
-			if id := wanted[t]; id != none {
-				v.attrs[id] |= attrControl
-				return id
+			id := wanted[t]
+			if id == none || v.attrs[id] == attrNormal && made(id) {
+				continue
 			}
+			v.attrs[id] |= attrControl
+			return id
 		}
 		return none
 	}

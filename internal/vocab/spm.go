@@ -40,6 +40,7 @@ func (v *Vocab) initSPM(md Metadata) error {
 	if len(scores) != len(v.texts) {
 		return fmt.Errorf("vocab: %s has %d entries, %s has %d", keyScores, len(scores), keyTokens, len(v.texts))
 	}
+	v.detectSpecial(func(int32) bool { return false })
 	unescape := func(dst []byte, text string) []byte {
 		return append(dst, strings.ReplaceAll(text, spaceMark, " ")...)
 	}

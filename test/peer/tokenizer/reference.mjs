@@ -1,5 +1,6 @@
 // Writes what the reference tokenizer of a model makes of the corpus, one JSON object a line:
-// {"kind", "text", "ids"}, special tokens parsed, none added.
+// {"kind", "text", "nfc", "ids"}, special tokens parsed, none added; "nfc" is the text in
+// normalization form C where that is another.
 //
 //	node reference.mjs NPM_DIR NAME    NAME: qwen3, llama3, llama2, gemma3
 //	node reference.mjs --corpus        the corpus alone: {"kind", "text"}
@@ -23,7 +24,8 @@ if (process.argv[2] === '--corpus') {
   const { added_tokens: added } = JSON.parse(readFileSync(join(dir, 'models', 'tokenizer.json'), 'utf8'));
   const tokenizer = fromPreTrained();
   for (const { kind, text } of corpus(added.slice(0, 40).map((t) => t.content))) {
-    line({ kind, text, ids: tokenizer.encode(text, { add_special_tokens: false }) });
+    const nfc = text.normalize('NFC');
+    line({ kind, text, nfc: nfc === text ? undefined : nfc, ids: tokenizer.encode(text, { add_special_tokens: false }) });
   }
 }
 for (const c of chunks) {
