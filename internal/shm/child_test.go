@@ -62,6 +62,10 @@ func runChild(role string) error {
 		if err := CheckFileLimit(64 - open); err != nil { // the soft limit must be raised
 			return err
 		}
+		var lim unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &lim); err != nil || lim.Cur != 64 {
+			return fmt.Errorf("the soft limit is %d, want 64 (%v)", lim.Cur, err)
+		}
 		err = CheckFileLimit(65 - open)
 		var e *FileLimitError
 		if !errors.As(err, &e) || e.Hard != 64 || e.Need != 65-open || e.Open != open {

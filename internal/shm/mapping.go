@@ -155,7 +155,7 @@ func madvise(b []byte, advice int) error {
 	var err error
 	for range 100 {
 		err = unix.Madvise(b, advice)
-		if err != unix.EINTR && err != unix.EAGAIN {
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			break
 		}
 	}

@@ -93,7 +93,7 @@ func memfd(name string, huge bool) (*os.File, error) {
 		flags |= unix.MFD_HUGETLB | unix.MFD_HUGE_2MB
 	}
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
-	if err == unix.EINVAL {
+	if errors.Is(err, unix.EINVAL) {
 		fd, err = unix.MemfdCreate(name, flags)
 	}
 	if err != nil {
@@ -105,7 +105,7 @@ func memfd(name string, huge bool) (*os.File, error) {
 func fallocate(fd, size int) error {
 	for {
 		err := unix.Fallocate(fd, 0, 0, int64(size))
-		if err != unix.EINTR {
+		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
@@ -183,13 +183,12 @@ func (o *Object) reopen(mode int) (*Object, error) {
 		// O_NONBLOCK: opening for writing would otherwise wait, up to
 		// /proc/sys/fs/lease-break-time, for a lease to be given up.
 		f, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), mode|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		switch err {
-		case nil:
-		case unix.EWOULDBLOCK:
+		switch {
+		case errors.Is(err, unix.EWOULDBLOCK):
 			return fmt.Errorf("the memory is under a read lease: %w", err)
-		case unix.ENOENT:
+		case errors.Is(err, unix.ENOENT):
 			return fmt.Errorf("is /proc mounted? %w", err)
-		default:
+		case err != nil:
 			return err
 		}
 		// Back to blocking, so that os.File does not try to poll it.
