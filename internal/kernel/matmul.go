@@ -152,9 +152,9 @@ func (a *Acts) multiplyTask(task, worker int) {
 // scratch is the memory of one worker. Its buffers grow to what the largest product
 // needs and stay.
 type scratch struct {
-	f     []float32
-	panel []byte
-	_     [64]byte // keeps the headers of two workers out of one cache line
+	f    []float32
+	tile tileScratch
+	_    [64]byte // keeps two workers out of one cache line
 }
 
 // floats returns n numbers that may hold anything, valid until the next call.

@@ -1,0 +1,110 @@
+//go:build !purego
+
+#include "go_asm.h"
+#include "textflag.h"
+#include "int8_avx512_amd64.h"
+
+// Q8_0: f16 scale, 32 signed bytes. The weights become unsigned by flipping their top
+// bits (w+128); n128 of the activations undoes that.
+
+// WEIGHTS gives the eight registers of a block's weights to OP.
+#define WEIGHTS(OP) \
+	ROWS16(2); \
+	TRANSPOSE(Z8, Z9, Z10, Z11); \
+	VPXORD Z31, Z8, Z8; \
+	VPXORD Z31, Z9, Z9; \
+	VPXORD Z31, Z10, Z10; \
+	VPXORD Z31, Z11, Z11; \
+	OP(0, Z8); \
+	OP(1, Z9); \
+	OP(2, Z10); \
+	OP(3, Z11); \
+	ROWS16(18); \
+	TRANSPOSE(Z12, Z13, Z14, Z15); \
+	VPXORD Z31, Z12, Z12; \
+	VPXORD Z31, Z13, Z13; \
+	VPXORD Z31, Z14, Z14; \
+	VPXORD Z31, Z15, Z15; \
+	OP(4, Z12); \
+	OP(5, Z13); \
+	OP(6, Z14); \
+	OP(7, Z15)
+
+// PREFETCH touches the 544 bytes of a block of 16 rows.
+#define PREFETCH \
+	PREFETCHT0 (R15); \
+	PREFETCHT0 64(R15); \
+	PREFETCHT0 128(R15); \
+	PREFETCHT0 192(R15); \
+	PREFETCHT0 256(R15); \
+	PREFETCHT0 320(R15); \
+	PREFETCHT0 384(R15); \
+	PREFETCHT0 448(R15); \
+	PREFETCHT0 512(R15); \
+	ADDQ $544, R15
+
+#define NARROW(ZERO, INIT, DOT, ADD, STORE) \
+	MOVQ a+0(FP), DI; \
+	LOAD_ROWS; \
+	LOAD_TOKENS; \
+	MOVL $0x80808080, AX; \
+	VPBROADCASTD AX, Z31; \
+	ZERO; \
+chunk: \
+	CHUNK(0, 34); \
+block: \
+	PREFETCH; \
+	INIT(actBlock_n128); \
+	VCVTPH2PS (BX), Z24; \
+	WEIGHTS(DOT); \
+	ADD; \
+	ADDQ $32, BX; \
+	ADDQ $actBlock__size, SI; \
+	STEP(34); \
+	DECQ DI; \
+	JNZ block; \
+	TESTQ CX, CX; \
+	JNZ chunk; \
+	MOVQ a+0(FP), DI; \
+	STORE; \
+	VZEROUPPER; \
+	RET
+
+// func q8_0x1AVX512(a *tileArgs)
+TEXT ·q8_0x1AVX512(SB), 0, $520-8
+	NARROW(ZERO1, INIT1, DOT1, ADD1, STORE1)
+
+// func q8_0x2AVX512(a *tileArgs)
+TEXT ·q8_0x2AVX512(SB), 0, $520-8
+	NARROW(ZERO2, INIT2, DOT2, ADD2, STORE2)
+
+// func q8_0x4AVX512(a *tileArgs)
+TEXT ·q8_0x4AVX512(SB), 0, $520-8
+	NARROW(ZERO4, INIT4, DOT4, ADD4, STORE4)
+
+#define KEEP(k, W) \
+	VMOVDQU64 W, (64*k)(SI)
+
+// func q8_0PanelAVX512(a *tileArgs)
+TEXT ·q8_0PanelAVX512(SB), 0, $520-8
+	MOVQ a+0(FP), DI
+	LOAD_ROWS
+	MOVQ tileArgs_panel(DI), SI
+	MOVL $0x80808080, AX
+	VPBROADCASTD AX, Z31
+chunk:
+	CHUNK(0, 34)
+block:
+	PREFETCH
+	VCVTPH2PS (BX), Z24
+	WEIGHTS(KEEP)
+	VMOVUPS Z24, 512(SI)
+	ADDQ $32, BX
+	ADDQ $1152, SI
+	STEP(34)
+	DECQ DI
+	JNZ block
+	TESTQ CX, CX
+	JNZ chunk
+	VZEROUPPER
+	RET

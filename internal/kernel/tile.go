@@ -1,0 +1,150 @@
+//go:build amd64 && !purego
+
+package kernel
+
+import (
+	"unsafe"
+
+	"baton/internal/quant"
+)
+
+// tileArgs are the arguments of a tile kernel. The assembly knows this layout.
+type tileArgs struct {
+	dst      *float32  // row 0 of token 0
+	ld       uintptr   // bytes from a token to the next in dst
+	w        *byte     // row 0
+	rowBytes uintptr   // bytes from a row to the next in w
+	blocks   uintptr   // blocks of 32 columns
+	x        *actBlock // token 0
+	stride   uintptr   // bytes from a token to the next in x
+	panel    *byte
+	more     uintptr // not 0: add to what dst holds
+}
+
+// tileKernels multiply tiles of rows of one weight type with a few tokens.
+//
+// A narrow kernel multiplies 16 rows with 1, 2 or 4 tokens, straight from the weights
+// as they lie in the file: each byte is read once.
+//
+// For more tokens, unpack first writes 16 rows to a panel, and the wide kernels
+// multiply 32 rows of it with 2, 4 or 6 tokens. A panel holds, for each block of 32
+// columns, a record of the rows 0-15 and one of the rows 16-31. A record has 8 times 64
+// bytes: the unsigned weights of 4 columns for row 0, row 1 and so on; then 16 float32
+// scales; then, where the type has them, 16 float32 minima or two times 16 int32 scales.
+type tileKernels struct {
+	narrow  [5]func(*tileArgs) // by the number of tokens; nil: none
+	wide    [7]func(*tileArgs)
+	maxWide int // tokens of the widest of these
+	unpack  func(*tileArgs)
+	record  uintptr // its size in bytes
+}
+
+const (
+	tileRows      = 16 // of a narrow kernel and of unpack
+	wideRows      = 2 * tileRows
+	wideTokens    = 6
+	panelBlocks   = 128 // unpacked at once: some 150 KB, which stay in the second-level cache
+	actBlockBytes = unsafe.Sizeof(actBlock{})
+)
+
+// tiles holds the kernels of the implementation in use.
+var tiles map[quant.Type]*tileKernels
+
+// tileScratch is what the tile kernels need of a worker's memory.
+type tileScratch struct {
+	args  tileArgs // here, since the arguments of a function variable escape
+	rows  []byte   // copies of the last rows, padded with zeros to a whole tile
+	panel []byte
+	out   [wideTokens * wideRows]float32
+}
+
+// int8RowsTiled is int8Rows with the kernels in tiles.
+func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int, sc *scratch) {
+	k, s := tiles[w.Type], &sc.tile
+	if k == nil {
+		int8RowsGeneric(dst, ld, w, x, n, r0, r1, sc)
+		return
+	}
+	blocks := w.Cols / blockCols
+	s.args = tileArgs{stride: uintptr(blocks) * actBlockBytes}
+	if m := tileTokens(n, 4); m >= n && k.narrow[m] != nil {
+		s.args.x = &x[0]
+		for r := r0; r < r1; r += tileRows {
+			s.take(w, r, r1, 0, blocks)
+			s.run(k.narrow[m], dst[r:], ld, tileRows, min(tileRows, r1-r), m, n)
+		}
+		return
+	}
+	s.panel = sized(s.panel, 2*int(k.record)*min(blocks, panelBlocks))
+	for r := r0; r < r1; r += wideRows {
+		for b := 0; b < blocks; b += panelBlocks {
+			s.unpack(k, w, r, r1, b, min(panelBlocks, blocks-b))
+			for t := 0; t < n; {
+				m := tileTokens(n-t, k.maxWide)
+				s.args.x = &x[t*blocks+b]
+				s.run(k.wide[m], dst[t*ld+r:], ld, wideRows, min(wideRows, r1-r), m, min(m, n-t))
+				t += m
+			}
+		}
+	}
+}
+
+// tileTokens is how many of n tokens a kernel takes next: 1 or an even number up to
+// limit. An odd rest is taken as one more; the activations have room for that.
+func tileTokens(n, limit int) int {
+	if n == 1 && limit < wideTokens {
+		return 1
+	}
+	return min(n+n&1, limit)
+}
+
+// unpack writes the rows from r on, up to wideRows and below r1, to the panel: columns
+// from block b on.
+func (s *tileScratch) unpack(k *tileKernels, w *Matrix, r, r1, b, blocks int) {
+	for half := range uintptr(2) {
+		s.take(w, min(r+int(half)*tileRows, r1), r1, b, blocks)
+		s.args.panel = &s.panel[half*k.record]
+		k.unpack(&s.args)
+	}
+	s.args.panel, s.args.more = &s.panel[0], uintptr(b)
+}
+
+// take makes the rows from r on the rows of the next kernel: columns from block b on.
+// What a tile has beyond r1 is zero.
+func (s *tileScratch) take(w *Matrix, r, r1, b, blocks int) {
+	f, _ := w.Type.Format()
+	at, size := b*blockCols/f.Elems*f.Bytes, blocks*blockCols/f.Elems*f.Bytes
+	a := &s.args
+	a.blocks = uintptr(blocks)
+	if r+tileRows <= r1 {
+		a.w, a.rowBytes = &w.Data[r*w.RowBytes+at], uintptr(w.RowBytes)
+		return
+	}
+	s.rows = sized(s.rows, tileRows*size)
+	clear(s.rows)
+	for i := 0; r+i < r1; i++ {
+		copy(s.rows[i*size:], w.Row(r + i)[at:][:size])
+	}
+	a.w, a.rowBytes = &s.rows[0], uintptr(size)
+}
+
+// run calls a kernel of rows by tokens for the first nr rows and n tokens of dst. If
+// these are fewer, the kernel works on a copy.
+func (s *tileScratch) run(kernel func(*tileArgs), dst []float32, ld, rows, nr, tokens, n int) {
+	a := &s.args
+	if nr == rows && n == tokens {
+		a.dst, a.ld = &dst[0], uintptr(ld)*4
+		kernel(a)
+		return
+	}
+	a.dst, a.ld = &s.out[0], uintptr(rows)*4
+	if a.more != 0 {
+		for t := range n {
+			copy(s.out[t*rows:], dst[t*ld:][:nr])
+		}
+	}
+	kernel(a)
+	for t := range n {
+		copy(dst[t*ld:][:nr], s.out[t*rows:])
+	}
+}
