@@ -1,0 +1,442 @@
+package jinja
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// A filter is what v|name(args) runs.
+type filter func(in *interp, v any, a args) (any, error)
+
+// filters holds the filters by name; init fills it in, as filters refer to the
+// interpreter and the interpreter to them.
+var filters map[string]filter
+
+func init() {
+	filters = map[string]filter{
+		"abs":        absFilter,
+		"attr":       attrFilter,
+		"batch":      batchFilter,
+		"capitalize": textFilter(capitalize),
+		"center":     centerFilter,
+		"count":      lengthFilter,
+		"d":          defaultFilter,
+		"default":    defaultFilter,
+		"dictsort":   dictsortFilter,
+		"e":          textFilter(escapeHTML),
+		"escape":     textFilter(escapeHTML),
+		"first":      firstFilter,
+		"float":      floatFilter,
+		"format":     formatFilter,
+		"indent":     indentFilter,
+		"int":        intFilter,
+		"items":      itemsFilter,
+		"join":       joinFilter,
+		"last":       lastFilter,
+		"length":     lengthFilter,
+		"list":       listFilter,
+		"lower":      textFilter(lower),
+		"map":        mapFilter,
+		"max":        extremeFilter(1),
+		"min":        extremeFilter(-1),
+		"reject":     func(in *interp, v any, a args) (any, error) { return pick(in, v, a, false, false) },
+		"rejectattr": func(in *interp, v any, a args) (any, error) { return pick(in, v, a, true, false) },
+		"replace":    replaceFilter,
+		"reverse":    reverseFilter,
+		"round":      roundFilter,
+		"safe":       func(in *interp, v any, _ args) (any, error) { return in.strValue(v) },
+		"select":     func(in *interp, v any, a args) (any, error) { return pick(in, v, a, false, true) },
+		"selectattr": func(in *interp, v any, a args) (any, error) { return pick(in, v, a, true, true) },
+		"sort":       sortFilter,
+		"string":     func(in *interp, v any, _ args) (any, error) { return in.strValue(v) },
+		"sum":        sumFilter,
+		"title":      textFilter(titleWords),
+		"tojson":     tojsonFilter,
+		"trim":       trimFilter,
+		"truncate":   truncateFilter,
+		"unique":     uniqueFilter,
+		"upper":      textFilter(upper),
+		"wordcount":  wordcountFilter,
+	}
+}
+
+// strValue is str(v) as a value.
+func (in *interp) strValue(v any) (any, error) {
+	t, err := in.str(v)
+	return t.value(), err
+}
+
+// textFilter makes a filter of a function on strings.
+func textFilter(f func(string) string) filter {
+	return func(in *interp, v any, a args) (any, error) {
+		if _, err := a.bind(0); err != nil {
+			return nil, err
+		}
+		t, err := in.str(v)
+		if err != nil {
+			return nil, err
+		}
+		out := t.with(f(t.s))
+		return out.value(), in.charge(len(t.s) + len(out.s))
+	}
+}
+
+var htmlEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
+
+func escapeHTML(s string) string { return htmlEscaper.Replace(s) }
+
+// titleWords is the title filter, which starts words at white space, hyphens
+// and opening brackets only, unlike the method of the same name.
+func titleWords(s string) string {
+	start := true
+	var b strings.Builder
+	for _, r := range s {
+		if start {
+			b.WriteRune(unicode.ToUpper(r))
+		} else {
+			b.WriteRune(unicode.ToLower(r))
+		}
+		start = isSpace(r) || strings.ContainsRune("-({[<", r)
+	}
+	return b.String()
+}
+
+func absFilter(_ *interp, v any, _ args) (any, error) {
+	switch n := v.(type) {
+	case float64:
+		return math.Abs(n), nil
+	case int64, bool:
+		i, _ := asInt(n)
+		if i < 0 {
+			return unary('-', i)
+		}
+		return i, nil
+	case *undefined:
+		return nil, n.fail()
+	}
+	return nil, failf("bad operand type for abs(): '%s'", typeName(v))
+}
+
+func attrFilter(in *interp, v any, a args) (any, error) {
+	p, err := a.bind(1, "name")
+	if err != nil {
+		return nil, err
+	}
+	name, err := stringArg("name", p[0])
+	if err != nil {
+		return nil, err
+	}
+	if u, ok := v.(*undefined); ok {
+		return nil, u.fail()
+	}
+	out, ok, err := in.attribute(v, name) // never an item
+	if !ok && err == nil {
+		out = missing(v, name)
+	}
+	return out, err
+}
+
+func centerFilter(in *interp, v any, a args) (any, error) {
+	p, err := a.bind(0, "width")
+	if err != nil {
+		return nil, err
+	}
+	t, err := in.str(v)
+	if err != nil {
+		return nil, err
+	}
+	return pad(padCenter)(in, t, []any{or(p[0], int64(80)), absent{}})
+}
+
+func defaultFilter(_ *interp, v any, a args) (any, error) {
+	p, err := a.bind(0, "default_value", "boolean")
+	if err != nil {
+		return nil, err
+	}
+	_, undef := v.(*undefined)
+	if undef || truth(or(p[1], false)) && !truth(v) {
+		return or(p[0], ""), nil
+	}
+	return v, nil
+}
+
+func floatFilter(_ *interp, v any, a args) (any, error) {
+	p, err := a.bind(0, "default")
+	if err != nil {
+		return nil, err
+	}
+	if u, ok := v.(*undefined); ok {
+		return nil, u.fail()
+	}
+	if f, ok := asFloat(v); ok {
+		return f, nil
+	}
+	if s, ok := plain(v); ok {
+		if f, ok := parseFloat(s); ok {
+			return f, nil
+		}
+	}
+	return or(p[0], 0.0), nil
+}
+
+// parseFloat is Python's float(s).
+func parseFloat(s string) (float64, bool) {
+	s = strings.TrimFunc(s, isSpace)
+	if strings.ContainsAny(s, "xXpP") {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(strings.ReplaceAll(s, "_", ""), 64)
+	if err != nil && !math.IsInf(f, 0) {
+		return 0, false
+	}
+	return f, true
+}
+
+func intFilter(_ *interp, v any, a args) (any, error) {
+	p, err := a.bind(0, "default", "base")
+	if err != nil {
+		return nil, err
+	}
+	base, err := intArg("base", p[1], 10)
+	if err != nil {
+		return nil, err
+	}
+	def := or(p[0], int64(0))
+	switch n := v.(type) {
+	case *undefined:
+		return nil, n.fail()
+	case int64, bool:
+		i, _ := asInt(n)
+		return i, nil
+	case float64:
+		return floatToInt(n, def)
+	}
+	s, ok := plain(v)
+	if !ok {
+		return def, nil
+	}
+	s = strings.TrimFunc(s, isSpace)
+	digits := strings.ToLower(s)
+	switch {
+	case base == 16 && strings.HasPrefix(digits, "0x"), base == 8 && strings.HasPrefix(digits, "0o"),
+		base == 2 && strings.HasPrefix(digits, "0b"):
+		digits = digits[2:]
+	}
+	if base < 2 || base > 36 {
+		return nil, failf("int: base must be 2 to 36, not %d", base)
+	}
+	n, err := strconv.ParseInt(strings.ReplaceAll(digits, "_", ""), int(base), 64)
+	switch {
+	case err == nil:
+		return n, nil
+	case strings.Contains(err.Error(), strconv.ErrRange.Error()):
+		return nil, errOverflow
+	}
+	if f, ok := parseFloat(s); ok {
+		return floatToInt(f, def)
+	}
+	return def, nil
+}
+
+// floatToInt cuts f off, or gives def when it is no finite number.
+func floatToInt(f float64, def any) (any, error) {
+	switch {
+	case math.IsNaN(f) || math.IsInf(f, 0):
+		return def, nil
+	case f >= 1<<63 || f < -1<<63:
+		return nil, errOverflow
+	}
+	return int64(f), nil
+}
+
+func roundFilter(_ *interp, v any, a args) (any, error) {
+	p, err := a.bind(0, "precision", "method")
+	if err != nil {
+		return nil, err
+	}
+	digits, err := intArg("precision", p[0], 0)
+	if err != nil {
+		return nil, err
+	}
+	if u, ok := v.(*undefined); ok {
+		return nil, u.fail()
+	}
+	f, ok := asFloat(v)
+	if !ok {
+		return nil, failf("round needs a number, not %s", typeName(v))
+	}
+	if digits < -300 || digits > 300 {
+		return nil, failf("round: precision %d is out of range", digits)
+	}
+	scale := math.Pow(10, float64(digits))
+	switch method, _ := plain(or(p[1], "common")); method {
+	case "common":
+	case "ceil":
+		return math.Ceil(f*scale) / scale, nil
+	case "floor":
+		return math.Floor(f*scale) / scale, nil
+	default:
+		return nil, failf("round: method must be common, ceil or floor")
+	}
+	if n, isInt := asInt(v); isInt {
+		if digits >= 0 {
+			return n, nil
+		}
+		return int64(math.RoundToEven(f*scale) / scale), nil
+	}
+	if digits < 0 {
+		return math.RoundToEven(f*scale) / scale, nil
+	}
+	r, err := strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(digits), 64), 64)
+	if err != nil {
+		return nil, failf("round: %v is out of range", f)
+	}
+	return r, nil
+}
+
+func indentFilter(in *interp, v any, a args) (any, error) {
+	p, err := a.bind(0, "width", "first", "blank")
+	if err != nil {
+		return nil, err
+	}
+	t, err := in.str(v)
+	if err != nil {
+		return nil, err
+	}
+	by, ok := plain(or(p[0], int64(4)))
+	if !ok {
+		n, err := intArg("width", p[0], 4)
+		if err != nil {
+			return nil, err
+		}
+		if n > maxSource {
+			return nil, limitf("indent: a width of %d is too large", n)
+		}
+		by = strings.Repeat(" ", int(max(n, 0)))
+	}
+	list, err := in.lines(joinTexts([]any{t, "\n"}), false)
+	if err != nil {
+		return nil, err
+	}
+	blank := truth(or(p[2], false))
+	var out textBuilder
+	if truth(or(p[1], false)) {
+		out.writeString(by)
+	}
+	for i, line := range list {
+		l, _ := textOf(line)
+		if err := in.charge(len(l.s) + len(by) + 1); err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out.writeString("\n")
+			if blank || l.s != "" {
+				out.writeString(by)
+			}
+		}
+		out.write(l)
+	}
+	return out.text().value(), nil
+}
+
+func replaceFilter(in *interp, v any, a args) (any, error) {
+	p, err := a.bind(2, "old", "new", "count")
+	if err != nil {
+		return nil, err
+	}
+	var texts [3]Text
+	for i, x := range []any{v, p[0], p[1]} {
+		if texts[i], err = in.str(x); err != nil {
+			return nil, err
+		}
+	}
+	n, err := intArg("count", p[2], -1)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.charge(len(texts[0].s)); err != nil {
+		return nil, err
+	}
+	return in.replace(texts[0], texts[1].s, texts[2], n)
+}
+
+func trimFilter(in *interp, v any, a args) (any, error) {
+	p, err := a.bind(0, "chars")
+	if err != nil {
+		return nil, err
+	}
+	t, err := in.str(v)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.charge(len(t.s)); err != nil {
+		return nil, err
+	}
+	return strip(true, true)(in, t, p)
+}
+
+func truncateFilter(in *interp, v any, a args) (any, error) {
+	p, err := a.bind(0, "length", "killwords", "end", "leeway")
+	if err != nil {
+		return nil, err
+	}
+	t, err := in.str(v)
+	if err != nil {
+		return nil, err
+	}
+	end, err := in.str(or(p[2], "..."))
+	if err != nil {
+		return nil, err
+	}
+	size, err := intArg("length", p[0], 255)
+	if err != nil {
+		return nil, err
+	}
+	leeway, err := intArg("leeway", p[3], 5)
+	if err != nil {
+		return nil, err
+	}
+	keep := size - int64(runeLen(end.s))
+	if keep < 0 || leeway < 0 {
+		return nil, failf("truncate: length %d is less than that of the end, or leeway %d is negative", size, leeway)
+	}
+	if int64(runeLen(t.s)) <= size+leeway {
+		return t.value(), nil
+	}
+	cut := t.slice(0, byteOffset(t.s, int(keep)))
+	if !truth(or(p[1], false)) {
+		if i := strings.LastIndexByte(cut.s, ' '); i >= 0 {
+			cut = cut.slice(0, i)
+		}
+	}
+	return joinTexts([]any{cut, end}).value(), in.charge(len(t.s))
+}
+
+func wordcountFilter(in *interp, v any, _ args) (any, error) {
+	t, err := in.str(v)
+	if err != nil {
+		return nil, err
+	}
+	words := strings.FieldsFunc(t.s, func(r rune) bool { return r != '_' && !isAlnum(r) })
+	return int64(len(words)), in.charge(len(t.s) + len(words)*itemCost)
+}
+
+func formatFilter(in *interp, v any, a args) (any, error) {
+	t, err := in.str(v)
+	if err != nil {
+		return nil, err
+	}
+	if len(a.kw) > 0 {
+		if len(a.pos) > 0 {
+			return nil, failf("format takes positional or keyword arguments, not both")
+		}
+		d := NewDict()
+		for _, k := range a.kw {
+			d.Set(k.name, k.v)
+		}
+		return in.percent(t, d)
+	}
+	return in.percent(t, Tuple(a.pos))
+}
