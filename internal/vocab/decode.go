@@ -1,6 +1,9 @@
 package vocab
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // Piece is what id adds to a text, in bytes: possibly a part of a character. Without special
 // a control or unknown token adds nothing. An id out of range adds nothing.
@@ -50,8 +53,8 @@ func NewDetokenizer(v *Vocab, special bool) *Detokenizer {
 // have it.
 func (d *Detokenizer) Push(id int32) string {
 	p := d.v.visible(id, d.special)
-	if p == "" {
-		return ""
+	if p == "" || len(d.held) == 0 && utf8.ValidString(p) {
+		return p
 	}
 	d.held = append(d.held, p...)
 	text, rest := takeUTF8(d.held)

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"baton/internal/demo"
-	"baton/internal/gguf"
 	"baton/internal/vocab"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,11 +31,7 @@ func (m withPre) StringOr(key, def string) (string, error) {
 // demoPre returns the demo model's vocabulary with the pre-tokenizer pre.
 func demoPre(t testing.TB, pre string) *vocab.Vocab {
 	t.Helper()
-	f, err := gguf.Parse(demo.GGUF(), "demo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v, err := vocab.New(withPre{f, pre})
+	v, err := vocab.New(withPre{demoFile(t), pre})
 	if err != nil {
 		t.Fatal(err)
 	}

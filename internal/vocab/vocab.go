@@ -2,9 +2,10 @@
 // carry in their metadata: byte-level BPE (tokenizer.ggml.model "gpt2") and
 // SentencePiece-style BPE ("llama").
 //
-// The ids are those of the model's own reference tokenizer, not those of the fastest
-// approximation: see docs on Encode for normalization, on EncodeParts for where special
-// tokens may appear, and on the pre-tokenizers for the Unicode tables.
+// The ids are those of the model's own tokenizer, on which test/peer/tokenizer compares them
+// with its reference implementation and with llama.cpp; where the two disagree the reference
+// is followed, and the place in the code says so (Qwen's normalization, tokens that only look
+// special, overlapping special tokens).
 //
 // The package knows nothing of files (it sees metadata through an interface), of chat
 // templates, or of the model behind the ids.

@@ -2,7 +2,6 @@ package vocab_test
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 
 	"baton/internal/demo"
@@ -49,17 +48,19 @@ func array[T any](md metadata, key string) ([]T, bool, error) {
 	return v, ok, err
 }
 
-var demoVocab = sync.OnceValues(func() (*vocab.Vocab, error) {
+// demoFile is the demo model's GGUF file.
+func demoFile(t testing.TB) *gguf.File {
+	t.Helper()
 	f, err := gguf.Parse(demo.GGUF(), "demo")
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	return vocab.New(f)
-})
+	return f
+}
 
 func newDemo(t testing.TB) *vocab.Vocab {
 	t.Helper()
-	v, err := demoVocab()
+	v, err := vocab.New(demoFile(t))
 	if err != nil {
 		t.Fatal(err)
 	}
