@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"slices"
 	"testing"
 
 	"baton/internal/gguf"
@@ -74,10 +75,14 @@ func (s *sequence) feed(t *testing.T, tokens []int32) (rows [][]float32) {
 	return rows
 }
 
-// batonLogits runs tokens through Baton's model as one prompt: one row of logits a token.
-func batonLogits(t *testing.T, path string, tokens []int32) [][]float32 {
+// float32 is the plain reference: no kernels, nothing quantized but the weights.
+func (s *sequence) float32(t *testing.T, tokens []int32) [][]float32 {
 	t.Helper()
-	return openSequence(t, path).feed(t, tokens)
+	logits, err := s.model.ReferenceAll(tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Collect(slices.Chunk(logits, s.model.Vocab))
 }
 
 // batonGreedy continues tokens by the n most likely ones, past end tokens too.
