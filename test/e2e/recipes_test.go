@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"baton/internal/demo"
+	"baton/internal/server/servertest"
 )
 
 // The greedy continuations of the demo model, token by token through the HTTP API, are
@@ -211,6 +212,13 @@ func TestBadNumbers(t *testing.T) {
 	if got := s.mustPost(t, "/completion", map[string]any{"prompt": "Hello", "n_predict": 2}); got.num("tokens_predicted") < 1 {
 		t.Errorf("a good request afterwards: %v", got)
 	}
+}
+
+// The requests that any server must refuse with a clear error, sent to the real one.
+func TestHostileRequests(t *testing.T) {
+	s := startServer(t)
+	servertest.Run(t, http.DefaultClient, s.url, nil, servertest.Hostile())
+	s.alive(t)
 }
 
 // A client that goes away stops its generation and frees its slot.
