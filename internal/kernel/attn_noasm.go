@@ -1,3 +1,5 @@
+//go:build !amd64 || purego
+
 package kernel
 
 func scoresRows(s, q []float32, rows int, k []*uint16, off, dim int) {

@@ -162,22 +162,22 @@ func (a *Attention) runBlock(t *attnTask, w *attnWork, r, tile int) {
 	}
 	for i := range rows {
 		p := w.s[i*attnTileLen:][:attnTileLen]
-		vis := a.visible(s, t.row+r+i, tile)
-		if vis == 0 { // only the later rows of the block reach this tile
-			clear(p[:n])
-			w.fa[i], w.fb[i] = 1, 0
-			continue
-		}
-		mt, lt := softmaxTile(p, vis, n)
+		mt, lt := softmaxTile(p, a.visible(s, t.row+r+i, tile), n)
 		w.fa[i], w.fb[i] = merge(&w.m[r+i], &w.l[r+i], mt, lt)
 	}
 	weightedPanel(w.o[r*dim:], w.s, w.vp, n, dim, &w.fa, &w.fb)
 }
 
 // softmaxTile turns the scores of the first vis positions of a tile into weights
-// 2^(score - max), sets those up to n to 0, and returns the maximum and the sum.
+// 2^(score - max), sets those up to n to 0, and returns the maximum and the sum. A query
+// that comes before the tile sees none of its positions: merging -Inf and 0 changes
+// nothing.
 func softmaxTile(s []float32, vis, n int) (m, l float32) {
 	end := (vis + 15) &^ 15
+	if vis == 0 {
+		clear(s[:n])
+		return float32(math.Inf(-1)), 0
+	}
 	for i := vis; i < end; i++ {
 		s[i] = float32(math.Inf(-1))
 	}

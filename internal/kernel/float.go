@@ -12,13 +12,9 @@ import (
 // l = fma(w[16i+l], x[16i+l], lane l) in the order of i, from 0; then the lanes are
 // added up as in the vector kernels, l with l+8, l+4, l+2, l+1.
 
-// floatRows computes rows r0 to r1-1 of the product of w with n rows of activations:
-// dst[t*ld+r] = sum over c of w[r][c] * x[t*cols+c]. It touches no other element of dst.
-func floatRows(dst []float32, ld int, w *Matrix, x []float32, n, r0, r1 int, s *scratch) {
-	floatRowsGeneric(dst, ld, w, x, n, r0, r1, s)
-}
-
-// floatRowsGeneric is the plain-Go twin of the float products.
+// floatRowsGeneric is the plain-Go twin of floatRows, which computes rows r0 to r1-1 of
+// the product of w with n rows of activations: dst[t*ld+r] = sum over c of w[r][c] *
+// x[t*cols+c]. It touches no other element of dst.
 func floatRowsGeneric(dst []float32, ld int, w *Matrix, x []float32, n, r0, r1 int, s *scratch) {
 	cols := w.Cols
 	panel := s.floats(cols)

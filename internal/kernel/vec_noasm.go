@@ -1,3 +1,5 @@
+//go:build !amd64 || purego
+
 package kernel
 
 func add(dst, x []float32)                    { addGeneric(dst, x) }

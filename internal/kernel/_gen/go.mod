@@ -1,0 +1,3 @@
+module baton/internal/kernel/_gen
+
+go 1.26
