@@ -68,7 +68,7 @@ func (x *Index) Attach(tokens []int32, most int) (*Sequence, Match) {
 	x.hits.Add(1)
 	s.tokens = append(make([]int32, 0, len(tokens)+1), tokens[:m.Tokens]...)
 	s.hold(runs)
-	if last := s.runs[len(s.runs)-1]; last.appendable() {
+	if last := s.runs[len(s.runs)-1]; last.appendable(nil) {
 		last.Block.owner = s
 	}
 	// Only what is reused counts as used.
@@ -98,7 +98,7 @@ func (x *Index) lookup(tokens []int32, most int) (Match, []Run) {
 		runs = cut(n.runs, 0, within, runs)
 	}
 	x.scratch = runs[:0]
-	runs, kept := worthwhile(runs)
+	runs, kept := worthwhile(runs, nil)
 
 	m := Match{Tokens: kept, Reason: Full}
 	if kept < found {
@@ -161,21 +161,24 @@ func cut(runs []Run, from, to int, dst []Run) []Run {
 	return dst
 }
 
-// appendable reports whether a sequence that ends with r can go on in its block.
-func (r Run) appendable() bool {
-	return !r.Block.frozen && r.Block.owner == nil && r.end() == r.Block.used
+// appendable reports whether s, nil for a new sequence, can go on in the block of r when
+// it ends with r.
+func (r Run) appendable(s *Sequence) bool {
+	b := r.Block
+	return !b.frozen && (b.owner == nil || b.owner == s) && r.end() == b.used
 }
 
-// worthwhile cuts runs to those that a sequence may start with, and counts their cells.
+// worthwhile cuts runs to those that s, nil for a new sequence, may consist of before it
+// goes on in a new block, and counts their cells.
 // The cells of their blocks that it cannot use may be at most maxExtra blocks' in all:
 // so it never holds more than maxExtra blocks beyond what its tokens need, and prompts
 // that differ again and again in the middle of a block do not end up with a block each.
-func worthwhile(runs []Run) ([]Run, int) {
+func worthwhile(runs []Run, s *Sequence) ([]Run, int) {
 	cells, waste := 0, 0
 	for i, r := range runs {
 		size := r.Block.layout.CellsPerBlock
 		unused := size - r.Len
-		if i == len(runs)-1 && r.appendable() {
+		if i == len(runs)-1 && r.appendable(s) {
 			unused = r.Cell // the cells behind it will be used
 		}
 		if waste+unused > maxExtra*size {
@@ -189,23 +192,23 @@ func worthwhile(runs []Run) ([]Run, int) {
 
 // Insert makes the cells of a sequence findable; all their rows must be written. The
 // sequence goes on as before, the index uses its blocks beside it. Where the tokens are
-// already there, the index keeps the cells that it has.
+// already there, the index keeps the cells that it has, unless those are too scattered
+// for Attach and the sequence's are not.
 func (x *Index) Insert(s *Sequence) {
 	n := x.root
-	var known []Run // cells that the index has for the tokens of s
+	var path []Run // cells that the index has for the tokens of s
 	for n.end() < len(s.tokens) {
 		next := x.child(n, s.tokens[n.end():])
 		if next == nil {
 			next = x.addLeaf(n, s)
-		} else {
-			for _, r := range next.runs {
-				known = appendRun(known, r)
-			}
+		}
+		for _, r := range next.runs {
+			path = appendRun(path, r)
 		}
 		n = next
 	}
 	x.touch(n)
-	if _, kept := worthwhile(known); kept < total(known) {
+	if _, kept := worthwhile(path, s); kept < len(s.tokens) {
 		x.gather(n, s)
 	}
 	x.pool.check()
@@ -263,44 +266,19 @@ func (x *Index) addLeaf(n *node, s *Sequence) *node {
 	return leaf
 }
 
-// gather puts the cells of s in the place of those of n, whose tokens end with those of
-// s, and of the nodes above it, as far as those are so scattered that Attach stops
-// before their end and those of s are not. So the index comes to hold the cells that
-// were computed anew for this very reason.
+// gather puts the cells of s, whose tokens end with those of n, in the place of those
+// that n and the nodes above it have. So the index comes to hold the cells that were
+// computed anew because the old ones are scattered.
 func (x *Index) gather(n *node, s *Sequence) {
+	if _, kept := worthwhile(s.Runs(0, len(s.tokens), nil), s); kept < len(s.tokens) {
+		return
+	}
 	for ; n != x.root; n = n.parent {
-		if _, kept := worthwhile(n.path(nil)); kept == n.end() {
-			return
-		}
-		if _, kept := worthwhile(s.Runs(0, n.end(), nil)); kept < n.end() {
-			continue
-		}
 		runs := s.Runs(n.start, n.end(), nil)
 		x.use(runs)
 		x.disuse(n.runs)
 		n.runs = runs
 	}
-}
-
-// path appends to dst the cells from position 0 to the end of n.
-func (n *node) path(dst []Run) []Run {
-	if n.parent == nil {
-		return dst
-	}
-	dst = n.parent.path(dst)
-	for _, r := range n.runs {
-		dst = appendRun(dst, r)
-	}
-	return dst
-}
-
-// total is the number of cells in runs.
-func total(runs []Run) int {
-	n := 0
-	for _, r := range runs {
-		n += r.Len
-	}
-	return n
 }
 
 func (x *Index) use(runs []Run) {

@@ -163,8 +163,10 @@ func (l *Layout) CellBytes() int { return l.Layers * (l.KRowBytes + l.VRowBytes)
 // because some of its blocks are only partly filled.
 const maxExtra = 2
 
-// BlocksFor is the most blocks that a sequence of n tokens holds. Forking and blocks
-// that are frozen while a sequence ends in them can add one each.
+// BlocksFor is the most blocks that a sequence of n tokens holds, whatever cells it was
+// attached to: a pool with BlocksFor of the context length for every slot has always
+// room. Each fork, each freezing of the block that it ends in, and each truncation to
+// cells that others use as well can add one.
 func (l *Layout) BlocksFor(n int) int {
 	return (n+l.CellsPerBlock-1)/l.CellsPerBlock + maxExtra
 }

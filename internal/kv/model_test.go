@@ -163,13 +163,19 @@ func (m *machine) insert(t *rapid.T) {
 }
 
 func (m *machine) finish(t *rapid.T) {
-	if rapid.Bool().Draw(t, "insert") {
-		m.insert(t)
-	}
 	s := m.pick(t)
+	insert := rapid.Bool().Draw(t, "insert")
+	if insert {
+		m.index.Insert(s.s)
+		m.inserted = append(m.inserted, slices.Clone(s.tokens))
+	}
 	s.s.Free()
 	s.s.Free() // twice is no error
 	m.seqs = slices.DeleteFunc(m.seqs, func(o *tracked) bool { return o == s })
+	// What one request leaves, the next one finds.
+	if match := m.index.Lookup(s.tokens, len(s.tokens)); insert && s.plain && match.Reason != Full {
+		t.Fatalf("%+v just after %d tokens were inserted", match, len(s.tokens))
+	}
 }
 
 func (m *machine) evict(t *rapid.T) {

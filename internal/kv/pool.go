@@ -3,6 +3,7 @@ package kv
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync"
 
@@ -34,8 +35,11 @@ func mib(blocks, bytes int) int64 { return int64(blocks) * int64(bytes) >> 20 }
 // Options says how large a pool is and how it treats its memory.
 type Options struct {
 	// MaxBlocks is the most blocks that the pool has at any time, and so the budget:
-	// MaxBlocks times Layout.BlockBytes. At least 1.
+	// MaxBlocks times Layout.BlockBytes.
 	MaxBlocks int
+	// MaxBytes is the same in bytes: the pool has at most as many blocks as fit. 0: no
+	// limit but MaxBlocks, and the other way round; at least one block must be allowed.
+	MaxBytes int64
 	// Ready is how many free blocks a goroutine of the pool keeps at hand, with all
 	// their pages, so that the step loop does not wait for new memory. 0: none, and no
 	// goroutine; blocks are then made when they are needed.
@@ -83,18 +87,25 @@ type Pool struct {
 // more blocks than descriptors (each takes one), or more memory than its control group
 // allows.
 func NewPool(l *Layout, o Options) (*Pool, error) {
-	if o.MaxBlocks < 1 {
-		return nil, fmt.Errorf("kv: pool of %d blocks, need at least 1", o.MaxBlocks)
+	most := o.MaxBlocks
+	if o.MaxBytes != 0 {
+		fit := int(min(max(o.MaxBytes, 0)/int64(l.BlockBytes), math.MaxInt32))
+		if most == 0 || fit < most {
+			most = fit
+		}
 	}
-	if limit, ok := shm.CgroupMemoryLimit(); ok && int64(o.MaxBlocks) > limit/int64(l.BlockBytes) {
-		return nil, fmt.Errorf("kv: pool of %d blocks needs %d MiB, the control group of this process allows %d MiB of memory in all: use a smaller cache",
-			o.MaxBlocks, mib(o.MaxBlocks, l.BlockBytes), limit>>20)
+	if most < 1 {
+		return nil, fmt.Errorf("kv: pool of %d blocks, %d bytes: not enough for one block of %d bytes", o.MaxBlocks, o.MaxBytes, l.BlockBytes)
 	}
-	if err := shm.CheckFileLimit(o.MaxBlocks + spareFiles); err != nil {
-		return nil, fmt.Errorf("kv: pool of %d blocks: %w", o.MaxBlocks, err)
+	limit, limited := shm.CgroupMemoryLimit()
+	if err := checkMemory(most, l.BlockBytes, limit, limited); err != nil {
+		return nil, err
+	}
+	if err := shm.CheckFileLimit(most + spareFiles); err != nil {
+		return nil, fmt.Errorf("kv: pool of %d blocks: %w", most, err)
 	}
 	p := &Pool{
-		layout: l, max: o.MaxBlocks, ready: min(max(o.Ready, 0), o.MaxBlocks),
+		layout: l, max: most, ready: min(max(o.Ready, 0), most),
 		hugePages: o.HugePages, collapse: o.Collapse,
 		verify: os.Getenv("BATON_VERIFY") == "1",
 		seqs:   map[*Sequence]struct{}{},
@@ -107,6 +118,15 @@ func NewPool(l *Layout, o Options) (*Pool, error) {
 		p.wake()
 	}
 	return p, nil
+}
+
+// checkMemory refuses a pool that would get the process killed.
+func checkMemory(blocks, blockBytes int, limit int64, limited bool) error {
+	if limited && int64(blocks) > limit/int64(blockBytes) {
+		return fmt.Errorf("kv: a pool of %d blocks needs %d MiB, the control group of this process allows %d MiB of memory in all: use a smaller cache",
+			blocks, mib(blocks, blockBytes), limit>>20)
+	}
+	return nil
 }
 
 var errClosed = errors.New("kv: the pool is closed")
