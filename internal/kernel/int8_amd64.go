@@ -20,6 +20,27 @@ var tilesAVX512 = map[quant.Type]*tileKernels{
 		unpack:  q8_0PanelAVX512,
 		record:  576,
 	},
+	quant.Q4_0: {
+		narrow:  [5]func(*tileArgs){1: q4_0x1AVX512, 2: q4_0x2AVX512, 4: q4_0x4AVX512},
+		wide:    [7]func(*tileArgs){2: plain32x2AVX512, 4: plain32x4AVX512, 6: plain32x6AVX512},
+		maxWide: 6,
+		unpack:  q4_0PanelAVX512,
+		record:  576,
+	},
+	quant.Q4_K: {
+		narrow:  [5]func(*tileArgs){1: q4_kx1AVX512, 2: q4_kx2AVX512, 4: q4_kx4AVX512},
+		wide:    [7]func(*tileArgs){2: mins32x2AVX512, 4: mins32x4AVX512, 6: mins32x6AVX512},
+		maxWide: 6,
+		unpack:  q4_kPanelAVX512,
+		record:  640,
+	},
+	quant.Q6_K: {
+		narrow:  [5]func(*tileArgs){1: q6_kx1AVX512, 2: q6_kx2AVX512},
+		wide:    [7]func(*tileArgs){2: six32x2AVX512, 4: six32x4AVX512},
+		maxWide: 4,
+		unpack:  q6_kPanelAVX512,
+		record:  704,
+	},
 }
 
 //go:noescape
@@ -33,6 +54,39 @@ func q8_0x4AVX512(a *tileArgs)
 
 //go:noescape
 func q8_0PanelAVX512(a *tileArgs)
+
+//go:noescape
+func q4_0x1AVX512(a *tileArgs)
+
+//go:noescape
+func q4_0x2AVX512(a *tileArgs)
+
+//go:noescape
+func q4_0x4AVX512(a *tileArgs)
+
+//go:noescape
+func q4_0PanelAVX512(a *tileArgs)
+
+//go:noescape
+func q4_kx1AVX512(a *tileArgs)
+
+//go:noescape
+func q4_kx2AVX512(a *tileArgs)
+
+//go:noescape
+func q4_kx4AVX512(a *tileArgs)
+
+//go:noescape
+func q4_kPanelAVX512(a *tileArgs)
+
+//go:noescape
+func q6_kx1AVX512(a *tileArgs)
+
+//go:noescape
+func q6_kx2AVX512(a *tileArgs)
+
+//go:noescape
+func q6_kPanelAVX512(a *tileArgs)
 
 //go:noescape
 func plain32x2AVX512(a *tileArgs)
@@ -51,3 +105,9 @@ func mins32x4AVX512(a *tileArgs)
 
 //go:noescape
 func mins32x6AVX512(a *tileArgs)
+
+//go:noescape
+func six32x2AVX512(a *tileArgs)
+
+//go:noescape
+func six32x4AVX512(a *tileArgs)

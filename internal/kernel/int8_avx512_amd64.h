@@ -31,22 +31,22 @@
 // ROWS16 loads 16 bytes of each row: lane l (128 bits) of Z0 gets row 4l, of Z1 row
 // 4l+1, of Z2 row 4l+2, of Z3 row 4l+3.
 #define ROWS16(off) \
-	VMOVDQU off(R8), X0; \
-	VMOVDQU off(R8)(R9*1), X1; \
-	VMOVDQU off(R8)(R9*2), X2; \
-	VMOVDQU off(R8)(R10*1), X3; \
-	VINSERTI32X4 $1, off(R8)(R9*4), Z0, Z0; \
-	VINSERTI32X4 $1, off(R8)(R11*1), Z1, Z1; \
-	VINSERTI32X4 $1, off(R8)(R10*2), Z2, Z2; \
-	VINSERTI32X4 $1, off(R8)(R12*1), Z3, Z3; \
-	VINSERTI32X4 $2, off(R13), Z0, Z0; \
-	VINSERTI32X4 $2, off(R13)(R9*1), Z1, Z1; \
-	VINSERTI32X4 $2, off(R13)(R9*2), Z2, Z2; \
-	VINSERTI32X4 $2, off(R13)(R10*1), Z3, Z3; \
-	VINSERTI32X4 $3, off(R13)(R9*4), Z0, Z0; \
-	VINSERTI32X4 $3, off(R13)(R11*1), Z1, Z1; \
-	VINSERTI32X4 $3, off(R13)(R10*2), Z2, Z2; \
-	VINSERTI32X4 $3, off(R13)(R12*1), Z3, Z3
+	VMOVDQU (off)(R8), X0; \
+	VMOVDQU (off)(R8)(R9*1), X1; \
+	VMOVDQU (off)(R8)(R9*2), X2; \
+	VMOVDQU (off)(R8)(R10*1), X3; \
+	VINSERTI32X4 $1, (off)(R8)(R9*4), Z0, Z0; \
+	VINSERTI32X4 $1, (off)(R8)(R11*1), Z1, Z1; \
+	VINSERTI32X4 $1, (off)(R8)(R10*2), Z2, Z2; \
+	VINSERTI32X4 $1, (off)(R8)(R12*1), Z3, Z3; \
+	VINSERTI32X4 $2, (off)(R13), Z0, Z0; \
+	VINSERTI32X4 $2, (off)(R13)(R9*1), Z1, Z1; \
+	VINSERTI32X4 $2, (off)(R13)(R9*2), Z2, Z2; \
+	VINSERTI32X4 $2, (off)(R13)(R10*1), Z3, Z3; \
+	VINSERTI32X4 $3, (off)(R13)(R9*4), Z0, Z0; \
+	VINSERTI32X4 $3, (off)(R13)(R11*1), Z1, Z1; \
+	VINSERTI32X4 $3, (off)(R13)(R10*2), Z2, Z2; \
+	VINSERTI32X4 $3, (off)(R13)(R12*1), Z3, Z3
 
 // TRANSPOSE turns what ROWS16 loaded into four registers with bytes 0-3, 4-7, 8-11
 // and 12-15 of row l in 32-bit lane l. Clobbers Z4-Z7.
@@ -127,15 +127,15 @@ copy: \
 
 // DOT1, DOT2, DOT4 add the products of step k (columns 4k to 4k+3) for so many tokens.
 #define DOT1(k, W) \
-	VPDPBUSD.BCST (4*k)(SI), W, Z16
+	VPDPBUSD.BCST (4*(k))(SI), W, Z16
 #define DOT2(k, W) \
-	VPDPBUSD.BCST (4*k)(SI), W, Z16; \
-	VPDPBUSD.BCST (4*k)(SI)(DX*1), W, Z17
+	VPDPBUSD.BCST (4*(k))(SI), W, Z16; \
+	VPDPBUSD.BCST (4*(k))(SI)(DX*1), W, Z17
 #define DOT4(k, W) \
-	VPDPBUSD.BCST (4*k)(SI), W, Z16; \
-	VPDPBUSD.BCST (4*k)(SI)(DX*1), W, Z17; \
-	VPDPBUSD.BCST (4*k)(SI)(DX*2), W, Z18; \
-	VPDPBUSD.BCST (4*k)(SI)(R14*1), W, Z19
+	VPDPBUSD.BCST (4*(k))(SI), W, Z16; \
+	VPDPBUSD.BCST (4*(k))(SI)(DX*1), W, Z17; \
+	VPDPBUSD.BCST (4*(k))(SI)(DX*2), W, Z18; \
+	VPDPBUSD.BCST (4*(k))(SI)(R14*1), W, Z19
 
 // INIT1, INIT2, INIT4 start the integer sums with the correction at off of the actBlock.
 #define INIT1(off) \

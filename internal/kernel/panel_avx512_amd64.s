@@ -178,3 +178,73 @@ TEXT ·mins32x4AVX512(SB), NOSPLIT, $0-8
 // func mins32x6AVX512(a *tileArgs)
 TEXT ·mins32x6AVX512(SB), NOSPLIT, $0-8
 	MINS(EACH6, OUT6)
+
+// Q6_K has two integer sums for each 32 columns, one for each scale, and so room for
+// four tokens only: I0, I1 for the columns 0-15, J0, J1 for 16-31.
+
+#define GROUPS2(OP, k) \
+	OP(k, (R8), Z0, Z1, Z8, Z9, Z16, Z17); \
+	OP(k, (R8)(R9*1), Z2, Z3, Z10, Z11, Z18, Z19)
+#define GROUPS4(OP, k) \
+	GROUPS2(OP, k); \
+	OP(k, (R8)(R9*2), Z4, Z5, Z12, Z13, Z20, Z21); \
+	OP(k, (R10), Z6, Z7, Z14, Z15, Z22, Z23)
+
+#define INITBOTH(k, x, A0, A1, I0, I1, J0, J1) \
+	VPBROADCASTD actBlock_n32 x, I0; \
+	VPBROADCASTD (actBlock_n32+4) x, J0; \
+	VMOVDQA64 I0, I1; \
+	VMOVDQA64 J0, J1
+#define DOTI(k, x, A0, A1, I0, I1, J0, J1) \
+	DOT(k, x, A0, A1, I0, I1)
+#define DOTJ(k, x, A0, A1, I0, I1, J0, J1) \
+	DOT(k, x, A0, A1, J0, J1)
+#define SIXCOLUMNS(GROUPS, OP, k) \
+	VMOVDQU64 (64*k)(SI), Z24; \
+	VMOVDQU64 (64*k+704)(SI), Z25; \
+	GROUPS(OP, k)
+
+// JOIN makes s0*i0 + s1*i1 of the two sums; the scales are in Z28-Z31.
+#define JOIN(k, x, A0, A1, I0, I1, J0, J1) \
+	VPMULLD Z28, I0, I0; \
+	VPMULLD Z29, I1, I1; \
+	VPMULLD Z30, J0, J0; \
+	VPMULLD Z31, J1, J1; \
+	VPADDD J0, I0, I0; \
+	VPADDD J1, I1, I1
+#define SCALEI(k, x, A0, A1, I0, I1, J0, J1) \
+	SCALE(k, x, A0, A1, I0, I1)
+
+#define SIX(GROUPS, OUT) \
+	LOAD_ARGS; \
+	START(OUT); \
+block: \
+	GROUPS(INITBOTH, 0); \
+	SIXCOLUMNS(GROUPS, DOTI, 0); \
+	SIXCOLUMNS(GROUPS, DOTI, 1); \
+	SIXCOLUMNS(GROUPS, DOTI, 2); \
+	SIXCOLUMNS(GROUPS, DOTI, 3); \
+	SIXCOLUMNS(GROUPS, DOTJ, 4); \
+	SIXCOLUMNS(GROUPS, DOTJ, 5); \
+	SIXCOLUMNS(GROUPS, DOTJ, 6); \
+	SIXCOLUMNS(GROUPS, DOTJ, 7); \
+	VMOVDQU64 576(SI), Z28; \
+	VMOVDQU64 1280(SI), Z29; \
+	VMOVDQU64 640(SI), Z30; \
+	VMOVDQU64 1344(SI), Z31; \
+	GROUPS(JOIN, 0); \
+	VMOVUPS 512(SI), Z24; \
+	VMOVUPS 1216(SI), Z25; \
+	GROUPS(SCALEI, 0); \
+	NEXT(1408); \
+	OUT(STORE); \
+	VZEROUPPER; \
+	RET
+
+// func six32x2AVX512(a *tileArgs)
+TEXT ·six32x2AVX512(SB), NOSPLIT, $0-8
+	SIX(GROUPS2, OUT2)
+
+// func six32x4AVX512(a *tileArgs)
+TEXT ·six32x4AVX512(SB), NOSPLIT, $0-8
+	SIX(GROUPS4, OUT4)

@@ -67,7 +67,11 @@ func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int
 	}
 	blocks := w.Cols / blockCols
 	s.args = tileArgs{stride: uintptr(blocks) * actBlockBytes}
-	if m := tileTokens(n, 4); m >= n && k.narrow[m] != nil {
+	m := n
+	if n > 1 {
+		m = evenTokens(n)
+	}
+	if m < len(k.narrow) && k.narrow[m] != nil {
 		s.args.x = &x[0]
 		for r := r0; r < r1; r += tileRows {
 			s.take(w, r, r1, 0, blocks)
@@ -80,7 +84,7 @@ func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int
 		for b := 0; b < blocks; b += panelBlocks {
 			s.unpack(k, w, r, r1, b, min(panelBlocks, blocks-b))
 			for t := 0; t < n; {
-				m := tileTokens(n-t, k.maxWide)
+				m := min(evenTokens(n-t), k.maxWide)
 				s.args.x = &x[t*blocks+b]
 				s.run(k.wide[m], dst[t*ld+r:], ld, wideRows, min(wideRows, r1-r), m, min(m, n-t))
 				t += m
@@ -89,14 +93,9 @@ func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int
 	}
 }
 
-// tileTokens is how many of n tokens a kernel takes next: 1 or an even number up to
-// limit. An odd rest is taken as one more; the activations have room for that.
-func tileTokens(n, limit int) int {
-	if n == 1 && limit < wideTokens {
-		return 1
-	}
-	return min(n+n&1, limit)
-}
+// evenTokens is the number of tokens that a kernel takes for n. The activations have
+// room for the one more.
+func evenTokens(n int) int { return n + n&1 }
 
 // unpack writes the rows from r on, up to wideRows and below r1, to the panel: columns
 // from block b on.

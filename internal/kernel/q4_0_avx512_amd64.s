@@ -1,0 +1,112 @@
+//go:build !purego
+
+#include "go_asm.h"
+#include "textflag.h"
+#include "int8_avx512_amd64.h"
+
+// Q4_0: f16 scale, 16 bytes: columns 0-15 in the low halves, 16-31 in the high ones.
+// A weight stands for itself minus 8; n8 of the activations undoes that.
+
+// WEIGHTS gives the eight registers of a block's weights to OP. Z31 is 0x0f in each byte.
+#define WEIGHTS(OP) \
+	ROWS16(2); \
+	TRANSPOSE(Z8, Z9, Z10, Z11); \
+	VPANDD Z31, Z8, Z12; \
+	VPANDD Z31, Z9, Z13; \
+	VPANDD Z31, Z10, Z14; \
+	VPANDD Z31, Z11, Z15; \
+	OP(0, Z12); \
+	OP(1, Z13); \
+	OP(2, Z14); \
+	OP(3, Z15); \
+	VPSRLW $4, Z8, Z8; \
+	VPSRLW $4, Z9, Z9; \
+	VPSRLW $4, Z10, Z10; \
+	VPSRLW $4, Z11, Z11; \
+	VPANDD Z31, Z8, Z8; \
+	VPANDD Z31, Z9, Z9; \
+	VPANDD Z31, Z10, Z10; \
+	VPANDD Z31, Z11, Z11; \
+	OP(4, Z8); \
+	OP(5, Z9); \
+	OP(6, Z10); \
+	OP(7, Z11)
+
+// PREFETCH touches the 288 bytes of a block of 16 rows.
+#define PREFETCH \
+	PREFETCHT0 (R15); \
+	PREFETCHT0 64(R15); \
+	PREFETCHT0 128(R15); \
+	PREFETCHT0 192(R15); \
+	PREFETCHT0 256(R15); \
+	ADDQ $288, R15
+
+#define NARROW(ZERO, INIT, DOT, ADD, STORE) \
+	MOVQ a+0(FP), DI; \
+	LOAD_ROWS; \
+	LOAD_TOKENS; \
+	MOVL $0x0f0f0f0f, AX; \
+	VPBROADCASTD AX, Z31; \
+	ZERO; \
+chunk: \
+	CHUNK(0, 18); \
+block: \
+	PREFETCH; \
+	INIT(actBlock_n8); \
+	VCVTPH2PS (BX), Z24; \
+	WEIGHTS(DOT); \
+	ADD; \
+	ADDQ $32, BX; \
+	ADDQ $actBlock__size, SI; \
+	STEP(18); \
+	DECQ DI; \
+	JNZ block; \
+	TESTQ CX, CX; \
+	JNZ chunk; \
+	MOVQ a+0(FP), DI; \
+	STORE; \
+	VZEROUPPER; \
+	RET
+
+// func q4_0x1AVX512(a *tileArgs)
+TEXT ·q4_0x1AVX512(SB), 0, $520-8
+	NARROW(ZERO1, INIT1, DOT1, ADD1, STORE1)
+
+// func q4_0x2AVX512(a *tileArgs)
+TEXT ·q4_0x2AVX512(SB), 0, $520-8
+	NARROW(ZERO2, INIT2, DOT2, ADD2, STORE2)
+
+// func q4_0x4AVX512(a *tileArgs)
+TEXT ·q4_0x4AVX512(SB), 0, $520-8
+	NARROW(ZERO4, INIT4, DOT4, ADD4, STORE4)
+
+// KEEP writes a register to the panel, with an offset of 128 in all, as Q8_0 has it.
+#define KEEP(k, W) \
+	VPADDB Z30, W, W; \
+	VMOVDQU64 W, (64*k)(SI)
+
+// func q4_0PanelAVX512(a *tileArgs)
+TEXT ·q4_0PanelAVX512(SB), 0, $520-8
+	MOVQ a+0(FP), DI
+	LOAD_ROWS
+	MOVQ tileArgs_panel(DI), SI
+	MOVL $0x0f0f0f0f, AX
+	VPBROADCASTD AX, Z31
+	MOVL $0x78787878, AX
+	VPBROADCASTD AX, Z30
+chunk:
+	CHUNK(0, 18)
+block:
+	PREFETCH
+	VCVTPH2PS (BX), Z24
+	WEIGHTS(KEEP)
+	VMOVUPS Z24, 512(SI)
+	ADDQ $32, BX
+	ADDQ $1152, SI
+	STEP(18)
+	DECQ DI
+	JNZ block
+	TESTQ CX, CX
+	JNZ chunk
+	VZEROUPPER
+	RET

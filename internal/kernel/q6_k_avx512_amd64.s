@@ -1,0 +1,294 @@
+//go:build !purego
+
+#include "go_asm.h"
+#include "textflag.h"
+#include "int8_avx512_amd64.h"
+
+// Q6_K: a block of 210 bytes for 256 columns: 128 bytes of lower four bits, 64 bytes of
+// upper two bits, 16 signed scales, f16 d. A weight stands for itself minus 32; n32 of
+// the activations undoes that, for each half of 32 columns since these have a scale each.
+//
+// Half h of the block (128 columns) has four groups g of 32 columns, and a group two
+// halves c of 16. Half c of all four groups lies in the same 3 times 16 bytes:
+//	low bits of groups 0 and 2 in Z8-Z11, of 1 and 3 in Z12-Z15, high bits in Z0-Z3.
+
+#define HALVES(h, c) \
+	ROWS16(64*h+16*c); \
+	TRANSPOSE(Z8, Z9, Z10, Z11); \
+	ROWS16(64*h+32+16*c); \
+	TRANSPOSE(Z12, Z13, Z14, Z15); \
+	ROWS16(128+32*h+16*c); \
+	TRANSPOSE(Z0, Z1, Z2, Z3)
+
+// GROUP0 to GROUP3 give the four registers of half c of a group to OP(g, c, k, W), k
+// being the columns 4k to 4k+3 of the half. Z31 is 0x0f in each byte, Z30 is 0x3f.
+#define GROUP0(OP, c) \
+	VPSLLD $4, Z0, Z4; \
+	VPSLLD $4, Z1, Z5; \
+	VPSLLD $4, Z2, Z6; \
+	VPSLLD $4, Z3, Z7; \
+	VPTERNLOGD $0xd8, Z31, Z8, Z4; \
+	VPTERNLOGD $0xd8, Z31, Z9, Z5; \
+	VPTERNLOGD $0xd8, Z31, Z10, Z6; \
+	VPTERNLOGD $0xd8, Z31, Z11, Z7; \
+	FOUR(OP, 0, c)
+#define GROUP1(OP, c) \
+	VPSLLD $2, Z0, Z4; \
+	VPSLLD $2, Z1, Z5; \
+	VPSLLD $2, Z2, Z6; \
+	VPSLLD $2, Z3, Z7; \
+	VPTERNLOGD $0xd8, Z31, Z12, Z4; \
+	VPTERNLOGD $0xd8, Z31, Z13, Z5; \
+	VPTERNLOGD $0xd8, Z31, Z14, Z6; \
+	VPTERNLOGD $0xd8, Z31, Z15, Z7; \
+	FOUR(OP, 1, c)
+#define GROUP2(OP, c) \
+	VPSRLD $4, Z8, Z4; \
+	VPSRLD $4, Z9, Z5; \
+	VPSRLD $4, Z10, Z6; \
+	VPSRLD $4, Z11, Z7; \
+	VPTERNLOGD $0xe4, Z31, Z0, Z4; \
+	VPTERNLOGD $0xe4, Z31, Z1, Z5; \
+	VPTERNLOGD $0xe4, Z31, Z2, Z6; \
+	VPTERNLOGD $0xe4, Z31, Z3, Z7; \
+	FOUR(OP, 2, c)
+#define GROUP3(OP, c) \
+	VPSRLD $2, Z0, Z0; \
+	VPSRLD $2, Z1, Z1; \
+	VPSRLD $2, Z2, Z2; \
+	VPSRLD $2, Z3, Z3; \
+	VPSRLD $4, Z12, Z4; \
+	VPSRLD $4, Z13, Z5; \
+	VPSRLD $4, Z14, Z6; \
+	VPSRLD $4, Z15, Z7; \
+	VPTERNLOGD $0xe4, Z31, Z0, Z4; \
+	VPTERNLOGD $0xe4, Z31, Z1, Z5; \
+	VPTERNLOGD $0xe4, Z31, Z2, Z6; \
+	VPTERNLOGD $0xe4, Z31, Z3, Z7; \
+	FOUR(OP, 3, c)
+
+#define FOUR(OP, g, c) \
+	VPANDD Z30, Z4, Z4; \
+	VPANDD Z30, Z5, Z5; \
+	VPANDD Z30, Z6, Z6; \
+	VPANDD Z30, Z7, Z7; \
+	OP(g, c, 0, Z4); \
+	OP(g, c, 1, Z5); \
+	OP(g, c, 2, Z6); \
+	OP(g, c, 3, Z7)
+
+#define MASKS \
+	MOVL $0x0f0f0f0f, AX; \
+	VPBROADCASTD AX, Z31; \
+	MOVL $0x3f3f3f3f, AX; \
+	VPBROADCASTD AX, Z30
+
+// FRAMESCALES leaves the scales of the block in the frame: four times 16 rows of four.
+#define FRAMESCALES \
+	ROWS16(192); \
+	TRANSPOSE(Z8, Z9, Z10, Z11); \
+	VMOVDQU64 Z8, four-776(SP); \
+	VMOVDQU64 Z9, four-712(SP); \
+	VMOVDQU64 Z10, four-648(SP); \
+	VMOVDQU64 Z11, four-584(SP)
+
+// SCALE loads scale i of the block to Z, as 32-bit numbers.
+#define SCALE(i, Z) \
+	VPSLLD $(24-8*((i)%4)), four-(776-64*((i)/4))(SP), Z; \
+	VPSRAD $24, Z, Z
+
+// PREFETCH touches 1728 of the 3360 bytes of a block of 16 rows.
+#define PREFETCH \
+	PREFETCHT0 (R15); \
+	PREFETCHT0 64(R15); \
+	PREFETCHT0 128(R15); \
+	PREFETCHT0 192(R15); \
+	PREFETCHT0 256(R15); \
+	PREFETCHT0 320(R15); \
+	PREFETCHT0 384(R15); \
+	PREFETCHT0 448(R15); \
+	PREFETCHT0 512(R15); \
+	PREFETCHT0 576(R15); \
+	PREFETCHT0 640(R15); \
+	PREFETCHT0 704(R15); \
+	PREFETCHT0 768(R15); \
+	PREFETCHT0 832(R15); \
+	PREFETCHT0 896(R15); \
+	PREFETCHT0 960(R15); \
+	PREFETCHT0 1024(R15); \
+	PREFETCHT0 1088(R15); \
+	PREFETCHT0 1152(R15); \
+	PREFETCHT0 1216(R15); \
+	PREFETCHT0 1280(R15); \
+	PREFETCHT0 1344(R15); \
+	PREFETCHT0 1408(R15); \
+	PREFETCHT0 1472(R15); \
+	PREFETCHT0 1536(R15); \
+	PREFETCHT0 1600(R15); \
+	PREFETCHT0 1664(R15)
+
+// The kernel for t tokens has their integer sums in Z16 (and Z17), their float32 sums
+// in Z20 (and Z21), d in Z18 and, for each group, s0*i0 in Z22-Z25 (and Z26-Z29).
+
+#define START1(g, c) \
+	VPBROADCASTD (actBlock_n32+64*g+4*c)(SI), Z16
+#define START2(g, c) \
+	START1(g, c); \
+	VPBROADCASTD (actBlock_n32+64*g+4*c)(SI)(DX*1), Z17
+#define DOTS1(g, c, k, W) \
+	VPDPBUSD.BCST (64*g+16*c+4*k)(SI), W, Z16
+#define DOTS2(g, c, k, W) \
+	VPDPBUSD.BCST (64*g+16*c+4*k)(SI), W, Z16; \
+	VPDPBUSD.BCST (64*g+16*c+4*k)(SI)(DX*1), W, Z17
+
+// FIRST1, FIRST2 keep s0*i0 of group g; i is the scale's number in the block.
+#define FIRST1(i, P, Q) \
+	SCALE(i, Z19); \
+	VPMULLD Z19, Z16, P
+#define FIRST2(i, P, Q) \
+	SCALE(i, Z19); \
+	VPMULLD Z19, Z16, P; \
+	VPMULLD Z19, Z17, Q
+
+// SECOND1, SECOND2 add s1*i1 and then the whole, scaled, to the float32 sums.
+#define SECOND1(g, i, P, Q) \
+	SCALE(i, Z19); \
+	VPMULLD Z19, Z16, Z16; \
+	VMULPS.BCST (actBlock_d+64*g)(SI), Z18, Z4; \
+	VPADDD P, Z16, Z16; \
+	VCVTDQ2PS Z16, Z16; \
+	VFMADD231PS Z4, Z16, Z20
+#define SECOND2(g, i, P, Q) \
+	SCALE(i, Z19); \
+	VPMULLD Z19, Z16, Z16; \
+	VPMULLD Z19, Z17, Z17; \
+	VMULPS.BCST (actBlock_d+64*g)(SI), Z18, Z4; \
+	VMULPS.BCST (actBlock_d+64*g)(SI)(DX*1), Z18, Z5; \
+	VPADDD P, Z16, Z16; \
+	VPADDD Q, Z17, Z17; \
+	VCVTDQ2PS Z16, Z16; \
+	VCVTDQ2PS Z17, Z17; \
+	VFMADD231PS Z4, Z16, Z20; \
+	VFMADD231PS Z5, Z17, Z21
+
+// HALF multiplies 128 columns.
+#define HALF(h, INIT, DOTS, FIRST, SECOND) \
+	HALVES(h, 0); \
+	INIT(0, 0); \
+	GROUP0(DOTS, 0); \
+	FIRST(8*h+0, Z22, Z26); \
+	INIT(1, 0); \
+	GROUP1(DOTS, 0); \
+	FIRST(8*h+2, Z23, Z27); \
+	INIT(2, 0); \
+	GROUP2(DOTS, 0); \
+	FIRST(8*h+4, Z24, Z28); \
+	INIT(3, 0); \
+	GROUP3(DOTS, 0); \
+	FIRST(8*h+6, Z25, Z29); \
+	HALVES(h, 1); \
+	INIT(0, 1); \
+	GROUP0(DOTS, 1); \
+	SECOND(0, 8*h+1, Z22, Z26); \
+	INIT(1, 1); \
+	GROUP1(DOTS, 1); \
+	SECOND(1, 8*h+3, Z23, Z27); \
+	INIT(2, 1); \
+	GROUP2(DOTS, 1); \
+	SECOND(2, 8*h+5, Z24, Z28); \
+	INIT(3, 1); \
+	GROUP3(DOTS, 1); \
+	SECOND(3, 8*h+7, Z25, Z29); \
+	ADDQ $256, SI
+
+#define NARROW(ZERO, INIT, DOTS, FIRST, SECOND, STORE) \
+	MOVQ a+0(FP), DI; \
+	LOAD_ROWS; \
+	SHRQ $3, CX; \
+	LOAD_TOKENS; \
+	MASKS; \
+	ZERO; \
+chunk: \
+	CHUNK(208, 210); \
+block: \
+	VCVTPH2PS (BX), Z18; \
+	FRAMESCALES; \
+	PREFETCH; \
+	ADDQ $1680, R15; \
+	HALF(0, INIT, DOTS, FIRST, SECOND); \
+	PREFETCH; \
+	ADDQ $1680, R15; \
+	HALF(1, INIT, DOTS, FIRST, SECOND); \
+	ADDQ $32, BX; \
+	STEP(210); \
+	DECQ DI; \
+	JNZ block; \
+	TESTQ CX, CX; \
+	JNZ chunk; \
+	MOVQ a+0(FP), DI; \
+	STORE; \
+	VZEROUPPER; \
+	RET
+
+// func q6_kx1AVX512(a *tileArgs)
+TEXT ·q6_kx1AVX512(SB), 0, $776-8
+	NARROW(ZERO1, START1, DOTS1, FIRST1, SECOND1, STORE1)
+
+// func q6_kx2AVX512(a *tileArgs)
+TEXT ·q6_kx2AVX512(SB), 0, $776-8
+	NARROW(ZERO2, START2, DOTS2, FIRST2, SECOND2, STORE2)
+
+// Records of the panel are 704 bytes, so 1408 from a group to the next.
+#define KEEP(g, c, k, W) \
+	VMOVDQU64 W, (1408*g+256*c+64*k)(SI)
+
+#define KEEPSCALES(h, g) \
+	SCALE(8*h+2*g, Z4); \
+	SCALE(8*h+2*g+1, Z5); \
+	VMOVUPS Z18, (1408*g+512)(SI); \
+	VMOVDQU64 Z4, (1408*g+576)(SI); \
+	VMOVDQU64 Z5, (1408*g+640)(SI)
+
+#define KEEPHALF(h) \
+	HALVES(h, 0); \
+	GROUP0(KEEP, 0); \
+	GROUP1(KEEP, 0); \
+	GROUP2(KEEP, 0); \
+	GROUP3(KEEP, 0); \
+	HALVES(h, 1); \
+	GROUP0(KEEP, 1); \
+	GROUP1(KEEP, 1); \
+	GROUP2(KEEP, 1); \
+	GROUP3(KEEP, 1); \
+	KEEPSCALES(h, 0); \
+	KEEPSCALES(h, 1); \
+	KEEPSCALES(h, 2); \
+	KEEPSCALES(h, 3); \
+	ADDQ $5632, SI
+
+// func q6_kPanelAVX512(a *tileArgs)
+TEXT ·q6_kPanelAVX512(SB), 0, $776-8
+	MOVQ a+0(FP), DI
+	LOAD_ROWS
+	SHRQ $3, CX
+	MOVQ tileArgs_panel(DI), SI
+	MASKS
+chunk:
+	CHUNK(208, 210)
+block:
+	VCVTPH2PS (BX), Z18
+	FRAMESCALES
+	PREFETCH
+	ADDQ $1680, R15
+	KEEPHALF(0)
+	PREFETCH
+	ADDQ $1680, R15
+	KEEPHALF(1)
+	ADDQ $32, BX
+	STEP(210)
+	DECQ DI
+	JNZ block
+	TESTQ CX, CX
+	JNZ chunk
+	VZEROUPPER
+	RET
