@@ -241,3 +241,6 @@ func (v *choiceValue) Set(s string) error {
 	}
 	return fmt.Errorf("expected one of %s", strings.Join(v.words, ", "))
 }
+
+// Name is the command's name.
+func (s *Set) Name() string { return s.name }

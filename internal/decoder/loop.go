@@ -1,0 +1,211 @@
+package decoder
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"baton/internal/engine"
+	"baton/internal/model"
+)
+
+// batch is the micro-batch of the current step.
+type batch struct {
+	chunks []model.Chunk
+	slots  []*slot // of each chunk
+	tokens int
+	prompt int // prompt tokens among them
+}
+
+// loop runs steps as long as there is work.
+func (d *Decoder) loop() {
+	defer close(d.done)
+	defer d.threads.Close()
+	for d.await() {
+		d.schedule()
+		if d.batch.tokens == 0 {
+			continue
+		}
+		start := time.Now()
+		logits, err := d.runner.Forward(d.batch.chunks)
+		d.pace.measured(&d.batch, time.Since(start))
+		d.deliver(logits, err)
+	}
+	d.index.Clear()
+	d.failed = d.blocks.Close()
+}
+
+// await blocks until there is something to do; false means the loop shall end.
+func (d *Decoder) await() bool {
+	d.publish()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for {
+		if len(d.queue) > 0 || slices.ContainsFunc(d.slots, (*slot).busy) {
+			return true
+		}
+		if d.stopping {
+			return false
+		}
+		d.wake.Wait()
+	}
+}
+
+// schedule drops requests whose caller has left, gives free slots to waiting ones,
+// and lays out the next micro-batch.
+func (d *Decoder) schedule() {
+	for _, s := range d.slots {
+		if s.busy() && (s.cancelled.Load() || d.abort.Load()) {
+			d.finish(s, engine.Result{Reason: engine.Cancelled, Err: context.Canceled})
+		}
+	}
+	d.admit()
+	b := &d.batch
+	b.chunks, b.slots, b.tokens, b.prompt = b.chunks[:0], b.slots[:0], 0, 0
+	prefilling := 0
+	for _, s := range d.slots {
+		switch {
+		case !s.busy():
+		case s.prefilling():
+			prefilling++
+		default:
+			d.add(s, s.next[:], true)
+		}
+	}
+	room := d.pace.room(b.tokens, d.opt.MicroBatch)
+	for _, s := range d.slots {
+		if !s.busy() || !s.prefilling() {
+			continue
+		}
+		n := min(len(s.pending), max(1, room/prefilling))
+		if d.add(s, s.pending[:n], n == len(s.pending)) {
+			b.prompt += n
+			room -= n
+		}
+		prefilling--
+	}
+}
+
+// add puts tokens of a slot into the micro-batch, which will fill their cells.
+func (d *Decoder) add(s *slot, tokens []int32, logits bool) bool {
+	pos := s.seq.Len()
+	if err := s.seq.Append(tokens...); err != nil {
+		d.finish(s, engine.Result{Reason: engine.Failed, Err: &engine.Error{Code: engine.CodeNoRoom, Message: err.Error()}})
+		return false
+	}
+	s.runs = s.seq.Runs(0, s.seq.Len(), s.runs[:0])
+	b := &d.batch
+	b.chunks = append(b.chunks, model.Chunk{Tokens: tokens, Pos0: pos, Runs: s.runs, Logits: logits})
+	b.slots = append(b.slots, s)
+	b.tokens += len(tokens)
+	return true
+}
+
+// admit gives free slots to waiting requests, in order of arrival. A request for a
+// busy slot, or one whose prompt another slot is just processing, lets later ones by.
+func (d *Decoder) admit() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	left := d.queue[:0]
+	for _, t := range d.queue {
+		if t.cancelled.Load() || d.abort.Load() {
+			t.release()
+			t.out.send(engine.Event{Kind: engine.Done, At: time.Now(),
+				Result: &engine.Result{Reason: engine.Cancelled, Err: context.Canceled, Slot: -1}})
+			continue
+		}
+		s := d.freeSlot(t)
+		if s == nil || d.comesSoon(t) {
+			left = append(left, t)
+			continue
+		}
+		limit := len(t.Prompt) - 1 // the last token is processed anew for its logits
+		if !t.CachePrompt {
+			limit = 0
+		}
+		seq, match := d.index.Attach(t.Prompt, limit)
+		s.start(t, d, seq, match)
+		d.admitted(s)
+	}
+	clear(d.queue[len(left):])
+	d.queue = left
+}
+
+func (d *Decoder) freeSlot(t *task) *slot {
+	if t.Slot >= 0 {
+		if s := d.slots[t.Slot]; !s.busy() {
+			return s
+		}
+		return nil
+	}
+	for _, s := range d.slots {
+		if !s.busy() {
+			return s
+		}
+	}
+	return nil
+}
+
+// worthWaiting is the number of shared prompt tokens from which on a request waits
+// for another slot to process them, rather than process them a second time.
+const worthWaiting = 64
+
+// comesSoon reports whether a slot is processing a prompt that shares more with t
+// than the cache holds now.
+func (d *Decoder) comesSoon(t *task) bool {
+	if !t.CachePrompt {
+		return false
+	}
+	for _, s := range d.slots {
+		if !s.busy() || !s.prefilling() || !s.CachePrompt {
+			continue
+		}
+		if n := commonPrefix(t.Prompt, s.Prompt); n >= worthWaiting && n > d.index.Lookup(t.Prompt, n).Tokens+worthWaiting {
+			return true
+		}
+	}
+	return false
+}
+
+func commonPrefix(a, b []int32) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// deliver chooses the next token of each slot whose logits the step computed, and
+// sends events.
+func (d *Decoder) deliver(logits []float32, err error) {
+	row := 0
+	for i, s := range d.batch.slots {
+		c := &d.batch.chunks[i]
+		if err != nil {
+			d.finish(s, engine.Result{Reason: engine.Failed, Err: fmt.Errorf("decoder: step failed: %w", err)})
+			continue
+		}
+		if s.prefilling() {
+			d.prefilled(s, len(c.Tokens))
+		}
+		if c.Logits {
+			d.choose(s, logits[row*d.model.Vocab:(row+1)*d.model.Vocab])
+			row++
+		}
+	}
+}
+
+// prefilled notes that n more tokens of the prompt are in the cache.
+func (d *Decoder) prefilled(s *slot, n int) {
+	s.pending = s.pending[n:]
+	if s.Progress {
+		s.out.send(engine.Event{Kind: engine.Progress, At: time.Now(), Prompt: len(s.Prompt) - len(s.pending), PromptOf: len(s.Prompt)})
+	}
+	if len(s.pending) == 0 {
+		s.promptEnd = time.Now()
+		d.index.Insert(s.seq) // others may share the prompt from now on
+	}
+}

@@ -1,0 +1,42 @@
+package decoder
+
+import "time"
+
+// pace bounds the piece of a prompt that a step processes while answers are being
+// generated, so that a long prompt slows the other answers down instead of freezing
+// them. It learns the cost of a prompt token from the steps themselves. The size of
+// the pieces changes no result: a token's does not depend on its batch.
+type pace struct {
+	target   time.Duration
+	perToken time.Duration // smoothed cost of a prompt token; 0: not known yet
+}
+
+// Pieces are never smaller, or the weights would be read for next to nothing.
+const minPiece = 16
+
+// room is the number of prompt tokens that the next step may process beside the given
+// number of generating slots.
+func (p *pace) room(generating, microBatch int) int {
+	room := microBatch - generating
+	if generating == 0 {
+		return room
+	}
+	piece := minPiece
+	if p.perToken > 0 {
+		piece = max(minPiece, int(p.target/p.perToken))
+	}
+	return min(room, piece)
+}
+
+// measured learns from a step with prompt tokens in it.
+func (p *pace) measured(b *batch, took time.Duration) {
+	if b.prompt < minPiece {
+		return
+	}
+	cost := took / time.Duration(b.tokens)
+	if p.perToken == 0 {
+		p.perToken = cost
+		return
+	}
+	p.perToken += (cost - p.perToken) / 4
+}
