@@ -38,8 +38,8 @@ func checkBody(body []byte) *Error {
 		key := lastKey(body[:at])
 		return badRequest(key, CodeInvalidJSON, "%s: nested deeper than %d levels at byte %d", nameOr(key), maxNesting, at)
 	}
-	var raw json.RawMessage
-	if err := json.Unmarshal(body, &raw); err != nil {
+	if !json.Valid(body) {
+		err := json.Unmarshal(body, new(json.RawMessage))
 		at := int64(len(body))
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) && syntax.Offset > 0 {
@@ -120,13 +120,19 @@ func lastKey(b []byte) string {
 	return key
 }
 
-// skipString returns the offset after the string that starts at i, at most len(b).
+// skipString returns the offset after the string that starts at i, at most len(b). A quote
+// ends it unless an odd number of backslashes stands before it.
 func skipString(b []byte, i int) int {
 	for i++; i < len(b); i++ {
-		switch b[i] {
-		case '\\':
-			i++
-		case '"':
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return len(b)
+		}
+		escapes := 0
+		for escapes < n && b[i+n-1-escapes] == '\\' {
+			escapes++
+		}
+		if i += n; escapes%2 == 0 {
 			return i + 1
 		}
 	}
