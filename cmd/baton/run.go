@@ -70,6 +70,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return stream(ctx, d, r, out)
 }
 
+// readPrompt returns the prompt; from standard input without its last line end, which
+// editors and echo add.
 func readPrompt(arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil
@@ -78,7 +80,7 @@ func readPrompt(arg string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the prompt: %w", err)
 	}
-	return string(text), nil
+	return strings.TrimSuffix(string(text), "\n"), nil
 }
 
 // promptTokens turns the prompt into ids: as it stands, or through the chat template.

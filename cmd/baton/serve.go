@@ -63,7 +63,7 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if err := server.CheckExposure(*f.host, keys); err != nil {
-		return err
+		return fmt.Errorf("%w (--api-key-file FILE)", err)
 	}
 	log := newLogger(*f.logFormat, *f.verbose)
 	l, err := listen(ctx, *f.host, *f.port)
@@ -121,6 +121,9 @@ func announce(out io.Writer, log *slog.Logger, addr net.Addr, i engine.Info) {
 	log.Info("ready", "model", i.Name, "arch", i.Arch, "quant", i.Quant, "slots", i.Slots, "ctx", i.CtxSlot,
 		"threads", i.Threads, "kernels", i.Kernels, "kv_mib", i.KVBytes>>20)
 	url := "http://" + addr.String()
+	if a, ok := addr.(*net.TCPAddr); ok && a.IP.IsUnspecified() { // reachable by any of our addresses
+		url = "http://127.0.0.1:" + strconv.Itoa(a.Port)
+	}
 	fmt.Fprintf(out, "Baton is ready at %s\n\n  model    %s (%s, %s, %.1f M parameters)\n  context  %d tokens in each of %d slots (the model's own: %d)\n  threads  %d, kernels %s\n\n"+
 		"Try it:\n\n  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Tell me a story about a fox.\"}]}'\n\n",
 		url, i.Name, i.Arch, i.Quant, float64(i.Params)/1e6, i.CtxSlot, i.Slots, i.CtxTrain, i.Threads, i.Kernels, url)
