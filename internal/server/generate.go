@@ -302,14 +302,14 @@ func (g *job) stream(w *response) *api.Error {
 	}
 	send := func(c *api.Choice, ev engine.Event) error { return out.values(g.enc.Event(c, ev)) }
 	if e := g.each(ping, send, out.ping); e != nil {
-		out.fail(e) // an error of this write changes nothing any more
+		_ = out.fail(e) // an error of this write changes nothing any more
 		return nil
 	}
 	if err := out.values(g.enc.End(g.choices)); err != nil {
 		return nil
 	}
 	if end := g.enc.Terminator(); end != "" {
-		out.data(end)
+		_ = out.data(end) // the same
 	}
 	return nil
 }

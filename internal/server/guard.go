@@ -27,7 +27,7 @@ import (
 func (s *Server) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	w := &response{ResponseWriter: rw, rc: http.NewResponseController(rw), timeout: s.cfg.WriteTimeout}
-	w.rc.SetWriteDeadline(time.Time{}) // the connection's last request may have left one
+	_ = w.rc.SetWriteDeadline(time.Time{}) // the connection's last request may have left one
 	id := requestID(r)
 	w.Header().Set("X-Request-Id", id)
 	r = r.WithContext(context.WithValue(r.Context(), idKey{}, id))
@@ -82,7 +82,7 @@ func notIDRune(c rune) bool {
 
 func randomHex(n int) string {
 	b := make([]byte, n)
-	rand.Read(b) // never fails, says its documentation
+	_, _ = rand.Read(b) // never fails, says its documentation
 	return hex.EncodeToString(b)
 }
 
@@ -242,11 +242,11 @@ func (s *Server) readBody(w *response, r *http.Request) ([]byte, *api.Error) {
 		tooLarge.Message = fmt.Sprintf("body: found %d bytes, expected at most %d", r.ContentLength, s.cfg.MaxBody)
 		return nil, tooLarge
 	}
-	w.rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
+	_ = w.rc.SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w.ResponseWriter, r.Body, s.cfg.MaxBody))
 	// From here on net/http reads in the background, to notice that the client leaves;
 	// a deadline would look like that.
-	w.rc.SetReadDeadline(time.Time{})
+	_ = w.rc.SetReadDeadline(time.Time{})
 	var limit *http.MaxBytesError
 	switch {
 	case errors.As(err, &limit):

@@ -25,7 +25,7 @@ func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // extend gives the next write its time. Writers that have no deadlines (in tests) do
 // without.
-func (w *response) extend() { w.rc.SetWriteDeadline(time.Now().Add(w.timeout)) }
+func (w *response) extend() { _ = w.rc.SetWriteDeadline(time.Now().Add(w.timeout)) }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *response) WriteHeader(status int) {
@@ -82,7 +82,7 @@ func (s *Server) send(w *response, status int, v any) {
 	h.Set("Content-Length", strconv.Itoa(len(b)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	w.Write(b) // an error means that the client is gone
+	_, _ = w.Write(b) // an error means that the client is gone
 }
 
 // fail answers with an error.

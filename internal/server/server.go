@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -40,8 +41,8 @@ type Backend struct {
 
 // Config configures a Server. The zero value of each field means its default.
 type Config struct {
-	// Aliases are names that the model is served under; without any it is its own name.
-	// Requests may always use the model's own name.
+	// Aliases are names that the model is served under, the first being the one that
+	// answers carry; requests may also use the model's own name and its file's.
 	Aliases []string
 	// Keys are the accepted API keys. With none, everybody who reaches the port may use
 	// it, but web pages only from this machine or AllowOrigins.
@@ -124,10 +125,12 @@ func New(cfg Config) *Server {
 func (s *Server) SetBackend(b Backend) {
 	info := b.Engine.Info()
 	names := append([]string(nil), s.cfg.Aliases...)
-	for _, own := range []string{info.Name, info.Path} {
-		if own != "" {
-			names = append(names, own)
-		}
+	if info.Name != "" {
+		names = append(names, info.Name)
+	}
+	// The file's name is a name too; its directory is nobody's business.
+	if file := filepath.Base(info.Path); info.Path != "" && file != info.Name {
+		names = append(names, file)
 	}
 	if len(names) == 0 {
 		names = []string{"model"}
@@ -168,7 +171,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	if s.httpd.Shutdown(grace) != nil {
-		s.httpd.Close()
+		_ = s.httpd.Close()
 	}
 	return err
 }
