@@ -14,6 +14,7 @@ type rowsArgs struct {
 	n    int // rows of V; of K always 16
 	off  int // bytes from the start of a row to the head
 	dim  int
+	next ahead
 }
 
 // panelArgs are the arguments of the kernels on an unpacked tile.
@@ -69,12 +70,12 @@ func exp2SumAVX2(s *float32, n int, sum *lanes) (m float32)
 //go:noescape
 func mergeRowAVX2(o, tile *float32, n int, fa, fb float32)
 
-func scoresRows(s, q []float32, rows int, k []*uint16, off, dim int) {
+func scoresRows(s, q []float32, rows int, k []*uint16, off, dim int, next ahead) {
 	if level == levelGeneric || dim&15 != 0 {
 		scoresRowsGeneric(s, q, rows, k, off, dim)
 		return
 	}
-	a := rowsArgs{ptrs: &k[:16][0], off: 2 * off, dim: dim}
+	a := rowsArgs{ptrs: &k[:16][0], off: 2 * off, dim: dim, next: next}
 	step := 4
 	if level == levelAVX2 {
 		step = 2
@@ -86,15 +87,16 @@ func scoresRows(s, q []float32, rows int, k []*uint16, off, dim int) {
 		} else {
 			scoresRowsAVX2(&a)
 		}
+		a.next = ahead{k[0], 0} // once is enough
 	}
 }
 
-func weightedRows(o, p []float32, rows int, v []*uint16, off, dim int) {
+func weightedRows(o, p []float32, rows int, v []*uint16, off, dim int, next ahead) {
 	if level == levelGeneric || dim&15 != 0 {
 		weightedRowsGeneric(o, p, rows, v, off, dim)
 		return
 	}
-	a := rowsArgs{ptrs: &v[0], n: len(v), off: 2 * off, dim: dim}
+	a := rowsArgs{ptrs: &v[0], n: len(v), off: 2 * off, dim: dim, next: next}
 	step := 4
 	if level == levelAVX2 {
 		step = 2
@@ -106,6 +108,7 @@ func weightedRows(o, p []float32, rows int, v []*uint16, off, dim int) {
 		} else {
 			weightedRowsAVX2(&a)
 		}
+		a.next = ahead{v[0], 0} // once is enough
 	}
 }
 

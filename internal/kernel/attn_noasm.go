@@ -2,11 +2,11 @@
 
 package kernel
 
-func scoresRows(s, q []float32, rows int, k []*uint16, off, dim int) {
+func scoresRows(s, q []float32, rows int, k []*uint16, off, dim int, _ ahead) {
 	scoresRowsGeneric(s, q, rows, k, off, dim)
 }
 
-func weightedRows(o, p []float32, rows int, v []*uint16, off, dim int) {
+func weightedRows(o, p []float32, rows int, v []*uint16, off, dim int, _ ahead) {
 	weightedRowsGeneric(o, p, rows, v, off, dim)
 }
 

@@ -22,19 +22,20 @@ type attnCase struct {
 
 func newAttnCase(r *rand.Rand, heads, kvHeads, dim, n, pos0 int) *attnCase {
 	c := &attnCase{a: Attention{Heads: heads, KVHeads: kvHeads, HeadDim: dim, Scale: float32(1 / math.Sqrt(float64(dim)))}, n: n, pos0: pos0}
-	halves := func(n int) []uint16 {
-		h := make([]uint16, n)
-		for i := range h {
-			h[i] = quant.F32ToF16(float32(r.NormFloat64()))
-		}
-		return h
-	}
-	c.k, c.v = halves((pos0+n)*kvHeads*dim), halves((pos0+n)*kvHeads*dim)
+	c.k, c.v = randomHalves(r, (pos0+n)*kvHeads*dim), randomHalves(r, (pos0+n)*kvHeads*dim)
 	c.q = make([]float32, n*heads*dim)
 	for i := range c.q {
 		c.q[i] = float32(r.NormFloat64() * 2)
 	}
 	return c
+}
+
+func randomHalves(r *rand.Rand, n int) []uint16 {
+	h := make([]uint16, n)
+	for i := range h {
+		h[i] = quant.F32ToF16(float32(r.NormFloat64()))
+	}
+	return h
 }
 
 // spans cuts the rows at the given positions. Every piece is a copy of its own, so that

@@ -1,6 +1,9 @@
 package kernel
 
-import "math"
+import (
+	"math"
+	"unsafe"
+)
 
 const (
 	// blockRows is the number of query rows that the panel kernels take at once, and
@@ -12,10 +15,10 @@ const (
 	// in the L2 cache beside the unpacked tile.
 	maxChunkRows = 42 * blockRows
 
-	// weightedStep is the number of V rows that a small group works on before it goes
-	// on to the next head: enough to amortize loading and storing the sums, few
-	// enough that memory is read nearly in order.
-	weightedStep = 32
+	// rowStep is the number of K or V rows that a small group works on before it goes
+	// on to the next head: the registers of the score kernel, and few enough that
+	// memory is read nearly in order.
+	rowStep = 16
 )
 
 // attnWork is what one worker needs.
@@ -88,9 +91,9 @@ func (a *Attention) runTile(t *attnTask, w *attnWork) {
 		a.query(q, s, 0, t.rows, t.head+h)
 		clear(q[t.rows*dim:])
 	}
-	for j := 0; j < n; j += 16 {
+	for j := 0; j < n; j += rowStep {
 		for h := range heads {
-			scoresRows(w.s[h*rows*attnTileLen+j:], w.q[h*rows*dim:], rows, w.k[j:j+16], (t.head+h)*dim, dim)
+			scoresRows(w.s[h*rows*attnTileLen+j:], w.q[h*rows*dim:], rows, w.k[j:j+rowStep], (t.head+h)*dim, dim, a.ahead(w, t, j, n, h, false))
 		}
 	}
 	for h := range heads {
@@ -100,15 +103,45 @@ func (a *Attention) runTile(t *attnTask, w *attnWork) {
 			a.partML[2*part], a.partML[2*part+1] = softmaxTile(p, a.visible(s, r, t.tile), n)
 		}
 	}
-	for j := 0; j < n; j += weightedStep {
-		v := w.v[j:min(j+weightedStep, n)]
+	for j := 0; j < n; j += rowStep {
 		for h := range heads {
-			weightedRows(w.o[h*rows*dim:], w.s[h*rows*attnTileLen+j:], rows, v, (t.head+h)*dim, dim)
+			weightedRows(w.o[h*rows*dim:], w.s[h*rows*attnTileLen+j:], rows, w.v[j:min(j+rowStep, n)], (t.head+h)*dim, dim, a.ahead(w, t, j, n, h, true))
 		}
 	}
 	for h := range heads {
 		part := t.part + (t.head+h)*t.rows
 		copy(a.partO[part*dim:][:t.rows*dim], w.o[h*rows*dim:])
+	}
+}
+
+// ahead is memory that a kernel asks for while it works: next, then, 256 bytes each time,
+// what lies step bytes further.
+type ahead struct {
+	next *uint16
+	step int
+}
+
+// ahead is what the work on head h of rows j to j+rowStep should ask for: its share of
+// the next rowStep rows, V following K.
+func (a *Attention) ahead(w *attnWork, t *attnTask, j, n, h int, inV bool) ahead {
+	rows, next := w.k[:n], j+rowStep
+	if inV || next >= n {
+		rows = w.v[:n]
+		if !inV {
+			next = 0
+		}
+	}
+	heads := t.last - t.head
+	switch {
+	case next >= n:
+		return ahead{rows[j], 0} // at the end: nothing new
+	case heads < a.KVHeads:
+		// The part of this head in every row.
+		part := unsafe.Slice(rows[next], (t.head+h+1)*a.HeadDim)
+		return ahead{&part[(t.head+h)*a.HeadDim], 2 * a.KVHeads * a.HeadDim}
+	default:
+		// All of the rows is needed: some rows as a whole, in the order of memory.
+		return ahead{rows[next+min(h*rowStep/heads, n-next-1)], 256}
 	}
 }
 

@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func dotF32AVX2(a *dotArgs)
-TEXT ·dotF32AVX2(SB), NOSPLIT, $0-8
+TEXT ·dotF32AVX2(SB), NOSPLIT, $8-8
 	MOVQ a+0(FP), AX
 	MOVQ 0(AX), SI
 	MOVQ 8(AX), BX
@@ -431,7 +431,7 @@ end15:
 	RET
 
 // func dotF16AVX2(a *dotArgs)
-TEXT ·dotF16AVX2(SB), NOSPLIT, $0-8
+TEXT ·dotF16AVX2(SB), NOSPLIT, $8-8
 	MOVQ a+0(FP), AX
 	MOVQ 0(AX), SI
 	MOVQ 8(AX), BX
@@ -857,7 +857,7 @@ end30:
 	RET
 
 // func dotBF16AVX2(a *dotArgs)
-TEXT ·dotBF16AVX2(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX2(SB), NOSPLIT, $8-8
 	MOVQ a+0(FP), AX
 	MOVQ 0(AX), SI
 	MOVQ 8(AX), BX
@@ -1307,7 +1307,7 @@ end45:
 	RET
 
 // func dotPanelAVX2(a *dotArgs)
-TEXT ·dotPanelAVX2(SB), NOSPLIT, $0-8
+TEXT ·dotPanelAVX2(SB), NOSPLIT, $8-8
 	MOVQ a+0(FP), AX
 	MOVQ 0(AX), SI
 	MOVQ 16(AX), R8

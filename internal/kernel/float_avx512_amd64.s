@@ -10,7 +10,7 @@ DATA quarters<>+8(SB)/8, $0x0000000c00000008
 GLOBL quarters<>(SB), RODATA|NOPTR, $16
 
 // func dotF32AVX512(a *dotArgs)
-TEXT ·dotF32AVX512(SB), NOSPLIT, $0-8
+TEXT ·dotF32AVX512(SB), NOSPLIT, $8-8
 	MOVQ a+0(FP), AX
 	MOVQ 0(AX), SI
 	MOVQ 8(AX), BX
@@ -779,7 +779,7 @@ loop12:
 	RET
 
 // func dotF16AVX512(a *dotArgs)
-TEXT ·dotF16AVX512(SB), NOSPLIT, $0-8
+TEXT ·dotF16AVX512(SB), NOSPLIT, $8-8
 	MOVQ a+0(FP), AX
 	MOVQ 0(AX), SI
 	MOVQ 8(AX), BX
@@ -1544,7 +1544,7 @@ loop24:
 	RET
 
 // func dotBF16AVX512(a *dotArgs)
-TEXT ·dotBF16AVX512(SB), NOSPLIT, $0-8
+TEXT ·dotBF16AVX512(SB), NOSPLIT, $8-8
 	MOVQ a+0(FP), AX
 	MOVQ 0(AX), SI
 	MOVQ 8(AX), BX
@@ -2357,7 +2357,7 @@ loop36:
 	RET
 
 // func dotPanelAVX512(a *dotArgs)
-TEXT ·dotPanelAVX512(SB), NOSPLIT, $0-8
+TEXT ·dotPanelAVX512(SB), NOSPLIT, $8-8
 	MOVQ a+0(FP), AX
 	MOVQ 0(AX), SI
 	MOVQ 16(AX), R8

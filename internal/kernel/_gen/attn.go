@@ -9,7 +9,22 @@ const (
 )
 
 // The fields of rowsArgs: K or V rows in place, some query rows.
-const rowsS, rowsQ, rowsRows, rowsPtrs, rowsN, rowsOff, rowsDim = 0, 8, 16, 24, 32, 40, 48
+const (
+	rowsS, rowsQ, rowsRows, rowsPtrs, rowsN = 0, 8, 16, 24, 32
+	rowsOff, rowsDim, rowsNext, rowsStep    = 40, 48, 56, 64
+)
+
+// ask prefetches lines from the address in reg on and moves it: the rows that come next,
+// spread over the work on the rows at hand, since the hardware does not foresee an order
+// that jumps from row to row. To L2: L1 would lose what is being worked on.
+func ask(a *asm, reg, step string, lines int) {
+	for line := range lines {
+		a.f("PREFETCHT1 %d(%s)", 64*line, reg)
+	}
+	if lines > 0 {
+		a.f("ADDQ %s, %s", step, reg)
+	}
+}
 
 // The fields of panelArgs: an unpacked tile, blockRows query rows.
 const panelS, panelQ, panelKV, panelN, panelDim, panelFA, panelFB = 0, 8, 16, 24, 32, 40, 48
@@ -68,6 +83,8 @@ func scoresRowsAVX512(a *asm, rows int) {
 	queryAt := func(r, disp int) string {
 		return fmt.Sprintf("%d%s", disp, []string{"(CX)", "(CX)(R14*1)", "(CX)(R14*2)", "(DI)"}[r])
 	}
+	a.f("MOVQ %d(AX), DX", rowsStep)
+	a.f("MOVQ DX, step-8(SP)")
 	for pass := range 2 {
 		a.zero("Z", acc(2*pass, 0), acc(2*pass+2, 0))
 		a.f("MOVQ %d(AX), DX", rowsPtrs)
@@ -85,8 +102,10 @@ func scoresRowsAVX512(a *asm, rows int) {
 			a.f("LEAQ (R14)(R14*2), DI")
 			a.f("ADDQ CX, DI")
 		}
+		a.f("MOVQ %d(AX), AX", rowsNext)
 		loop := a.label("loop")
 		a.at(loop)
+		ask(a, "AX", "step-8(SP)", 4)
 		for g := range 2 {
 			// 16 elements of four rows: quads of each row side by side.
 			p := ptr[4*g:]
@@ -119,6 +138,9 @@ func scoresRowsAVX512(a *asm, rows int) {
 		}
 		a.f("SUBQ $16, R15")
 		a.f("JNZ %s", loop)
+		a.f("MOVQ AX, DX")
+		a.f("MOVQ a+0(FP), AX")
+		a.f("MOVQ DX, %d(AX)", rowsNext)
 	}
 	a.f("MOVQ %d(AX), DI", rowsS)
 	for r := range rows {
@@ -152,8 +174,12 @@ func scoresRowsAVX2(a *asm, rows int) {
 		if rows > 1 {
 			a.f("LEAQ (CX)(R15*4), R14")
 		}
+		a.f("MOVQ %d(AX), DI", rowsStep)
+		a.f("SHRQ $1, DI")
+		a.f("MOVQ %d(AX), AX", rowsNext)
 		loop := a.label("loop")
 		a.at(loop)
+		ask(a, "AX", "DI", 2)
 		for quad := range 2 {
 			a.f("VBROADCASTF128 %d(CX), Y8", quad*16)
 			if rows > 1 {
@@ -176,6 +202,9 @@ func scoresRowsAVX2(a *asm, rows int) {
 		}
 		a.f("SUBQ $8, R15")
 		a.f("JNZ %s", loop)
+		a.f("MOVQ AX, DX")
+		a.f("MOVQ a+0(FP), AX")
+		a.f("MOVQ DX, %d(AX)", rowsNext)
 		a.f("MOVQ %d(AX), DI", rowsS)
 		for r := range rows {
 			for i := range 2 {
@@ -248,9 +277,18 @@ func weightedRows(a *asm, rows int, kind string) {
 		a.f("MOVQ DX, R10")
 		a.f("SHRQ $1, R10")
 		a.f("ADDQ %d(AX), R10", rowsOff)
+		a.f("MOVQ %d(AX), R12", rowsNext)
+		lines := n * size / 2 / 64
+		if lines > 0 {
+			a.f("MOVQ %d(AX), R13", rowsStep)
+			if lines < 4 {
+				a.f("SHRQ $%d, R13", map[int]int{2: 1, 1: 2}[lines])
+			}
+		}
 		loop := a.label("loop")
 		a.at(loop)
 		a.f("MOVQ (SI), R11")
+		ask(a, "R12", "R13", lines)
 		for r := range rows {
 			a.f("VBROADCASTSS %d(DI), %s%d", r*scoreStride, kind, pReg+r)
 		}
@@ -265,6 +303,7 @@ func weightedRows(a *asm, rows int, kind string) {
 		a.f("ADDQ $4, DI")
 		a.f("DECQ CX")
 		a.f("JNZ %s", loop)
+		a.f("MOVQ R12, %d(AX)", rowsNext)
 		for r := range rows {
 			for i := range n {
 				a.f("VMOVUPS %s%d, %d%s", kind, acc(r, i), i*size, outAt(r))

@@ -43,9 +43,10 @@ func (a *asm) f(format string, args ...any) { fmt.Fprintf(a, "\t"+format+"\n", a
 // comment writes a comment line.
 func (a *asm) comment(format string, args ...any) { fmt.Fprintf(a, "\t// "+format+"\n", args...) }
 
-// text begins a routine without frame or stack arguments but one pointer.
-func (a *asm) text(name, doc string) {
-	fmt.Fprintf(a, "\n// func %s(a *%s)\nTEXT ·%s(SB), NOSPLIT, $0-8\n\tMOVQ a+0(FP), AX\n", name, doc, name)
+// text begins a routine whose one argument points to a structure, with room for a word
+// on the stack.
+func (a *asm) text(name, args string) {
+	fmt.Fprintf(a, "\n// func %s(a *%s)\nTEXT ·%s(SB), NOSPLIT, $8-8\n\tMOVQ a+0(FP), AX\n", name, args, name)
 }
 
 func (a *asm) ret() { a.f("VZEROUPPER"); a.f("RET") }
