@@ -34,6 +34,10 @@ func (d *Decoder) choose(s *slot, logits []float32) {
 	if raw != nil {
 		e.Logprob, e.Top = sample.Logprobs(raw, id, s.Logprobs)
 	}
+	if s.Request.Timings {
+		so := s.timings()
+		e.Timings = &so
+	}
 	if d.vocab.IsEOG(id) && !s.IgnoreEOS {
 		s.out.send(e)
 		d.finish(s, engine.Result{Reason: engine.StopEOS})

@@ -202,7 +202,9 @@ func (d *Decoder) deliver(logits []float32, err error) {
 func (d *Decoder) prefilled(s *slot, n int) {
 	s.pending = s.pending[n:]
 	if s.Progress {
-		s.out.send(engine.Event{Kind: engine.Progress, At: time.Now(), Prompt: len(s.Prompt) - len(s.pending), PromptOf: len(s.Prompt)})
+		so := s.timings()
+		so.Prompt = time.Since(s.started)
+		s.out.send(engine.Event{Kind: engine.Progress, At: time.Now(), Prompt: len(s.Prompt) - len(s.pending), PromptOf: len(s.Prompt), Timings: &so})
 	}
 	if len(s.pending) == 0 {
 		s.promptEnd = time.Now()
