@@ -11,15 +11,15 @@ func (p *Pool) wake() {
 	}
 }
 
-// background keeps free blocks at hand and, when that is done, moves used ones to huge
-// pages.
+// background keeps free blocks at hand, of both kinds, and, when that is done, moves
+// used ones to huge pages.
 func (p *Pool) background() {
 	for {
 		select {
 		case <-p.stop:
 			return
 		case <-p.work:
-			for p.stock() || p.collapseOne() {
+			for p.stock() || p.refresh() || p.collapseOne() {
 			}
 		}
 	}
@@ -30,10 +30,10 @@ func (p *Pool) background() {
 func (p *Pool) stock() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.free) >= p.ready || len(p.blocks)+p.coming >= p.max {
+	if p.closed || len(p.free) >= p.ready || p.total() >= p.max {
 		return false
 	}
-	b, err := p.create()
+	b, err := p.create(false)
 	if err != nil {
 		return false
 	}
@@ -54,10 +54,11 @@ func (p *Pool) collapseOne() bool {
 		return false
 	}
 	var next *Block
-	for _, b := range p.free {
-		if b.recycled && !b.whole {
-			next = b
-			break
+	for _, list := range [][]*Block{p.free, p.freeShared} {
+		for _, b := range list {
+			if b.recycled && !b.whole {
+				next = b
+			}
 		}
 	}
 	if next == nil {

@@ -29,7 +29,7 @@ func BenchmarkAllocFresh(b *testing.B) {
 	b.SetBytes(int64(l.BlockBytes))
 	p := &Pool{layout: l}
 	for b.Loop() {
-		blk, err := newBlock(p)
+		blk, err := newBlock(p, false)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -85,6 +85,9 @@ func BenchmarkLookupEvicted12k(b *testing.B) {
 func BenchmarkAppendToken(b *testing.B) {
 	p := benchPool(b, 60)
 	s := p.NewSequence()
+	if err := s.Append(tokens(0, 12722)...); err != nil { // so that no block is new
+		b.Fatal(err)
+	}
 	for b.Loop() {
 		if s.Len() == 12722 {
 			s.Truncate(0)

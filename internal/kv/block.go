@@ -3,7 +3,7 @@ package kv
 import (
 	"errors"
 	"fmt"
-	"unsafe"
+	"sync"
 
 	"baton/internal/shm"
 )
@@ -29,35 +29,36 @@ type Block struct {
 	used   int       // cells [0, used) are taken
 	frozen bool      // nothing is appended any more
 	owner  *Sequence // who may append, nil for nobody
+
+	shareMu sync.Mutex // taken before pool.mu
+	sharing
 }
 
-// newBlock makes a block of new memory, all pages in place.
-func newBlock(p *Pool) (*Block, error) {
+// newBlock makes a block of new memory, all pages in place. One that is shared is for
+// another process to fill: this one maps it read only.
+func newBlock(p *Pool, shared bool) (*Block, error) {
 	l := p.layout
 	object, err := shm.Create("baton-kv", l.BlockBytes, shm.Options{HugePages: p.hugePages})
 	if err != nil {
 		return nil, err
 	}
-	mapping, err := object.Map(shm.ReadWrite)
-	if err != nil {
-		return nil, errors.Join(err, object.Close())
+	b := &Block{layout: l, pool: p, object: object, whole: object.Huge()}
+	source, prot := object, shm.ReadWrite
+	if shared {
+		if b.reader, err = object.ReopenReadOnly(); err != nil {
+			return nil, errors.Join(err, b.close())
+		}
+		b.readOnly = true
+		source, prot = b.reader, shm.ReadOnly
 	}
-	if err := mapping.Populate(l.DataBytes); err != nil {
-		return nil, errors.Join(err, mapping.Unmap(), object.Close())
+	if b.mapping, err = source.Map(prot); err != nil {
+		return nil, errors.Join(err, b.close())
 	}
-	b := &Block{layout: l, pool: p, object: object, mapping: mapping, whole: object.Huge()}
-	data := mapping.Bytes()
-	for i := range l.Layers {
-		b.k = append(b.k, halves(data, l.KOffset[i], l.CellsPerBlock*l.KRowBytes))
-		b.v = append(b.v, halves(data, l.VOffset[i], l.CellsPerBlock*l.VRowBytes))
+	if err := b.mapping.Populate(l.DataBytes); err != nil {
+		return nil, errors.Join(err, b.close())
 	}
+	b.slice()
 	return b, nil
-}
-
-// halves is the n bytes of data at offset as 16-bit elements in the machine's byte
-// order. The offsets of a layout are aligned for them.
-func halves(data []byte, offset, n int) []uint16 {
-	return unsafe.Slice((*uint16)(unsafe.Pointer(&data[offset])), n/2)
 }
 
 // Layout says how the block is laid out.
@@ -90,7 +91,16 @@ func (b *Block) Release() {
 }
 
 // close gives the memory back to the kernel.
-func (b *Block) close() error { return errors.Join(b.mapping.Unmap(), b.object.Close()) }
+func (b *Block) close() error {
+	var err error
+	if b.mapping != nil {
+		err = b.mapping.Unmap()
+	}
+	if b.reader != nil {
+		err = errors.Join(err, b.reader.Close())
+	}
+	return errors.Join(err, b.object.Close())
+}
 
 // Run is consecutive cells of one block that hold consecutive tokens of a sequence.
 type Run struct {

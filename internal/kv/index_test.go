@@ -195,6 +195,29 @@ func TestEvictsLeastRecent(t *testing.T) {
 	}
 }
 
+// A request that reused cells and came to nothing counts as use, but only of what it
+// reused.
+func TestAttachCountsAsUse(t *testing.T) {
+	checkLeaks(t)
+	p := newPool(t, tiny(t), Options{MaxBlocks: 4})
+	x := NewIndex(p)
+	serve(t, x, tokens(0, 16), nil)
+	serve(t, x, tokens(100, 16), nil)
+	s, _ := x.Attach(tokens(0, 16), 8)
+	s.Free()
+	x.Evict(1)
+	if m := x.Lookup(tokens(0, 16), 16); m.Tokens != 8 {
+		t.Errorf("%+v, want the second block evicted: it was not used again", m)
+	}
+	x.Evict(2)
+	if m := x.Lookup(tokens(0, 16), 16); m.Tokens != 8 {
+		t.Errorf("%+v, want the first block, used last, to be left", m)
+	}
+	if m := x.Lookup(tokens(100, 16), 16); m.Tokens != 0 {
+		t.Errorf("%+v, want the others evicted", m)
+	}
+}
+
 // What running sequences use is not evicted, and what is above it can be.
 func TestEvictSparesRunning(t *testing.T) {
 	checkLeaks(t)
@@ -301,5 +324,42 @@ func TestManySequences(t *testing.T) {
 	}
 	if st := p.Stats(); st.Used != 0 || st.Free != 1 {
 		t.Errorf("%+v", st)
+	}
+}
+
+// What may be reused is counted in cells that are lost for it: at most two blocks of 8.
+func TestWorthwhile(t *testing.T) {
+	l := tiny(t)
+	block := func(used int) *Block { return &Block{layout: l, used: used} }
+	full, short, frozen := block(8), block(5), &Block{layout: l, used: 5, frozen: true}
+	mine := &Sequence{}
+	owned := &Block{layout: l, used: 5, owner: mine}
+	for _, c := range []struct {
+		name string
+		runs []Run
+		s    *Sequence
+		want int
+	}{
+		{"nothing", nil, nil, 0},
+		{"full blocks", []Run{{full, 0, 8}, {full, 0, 8}}, nil, 16},
+		{"7+8 lost", []Run{{full, 0, 1}, {full, 0, 0}}, nil, 1},
+		{"8+8 lost", []Run{{full, 0, 0}, {full, 0, 0}, {full, 0, 8}}, nil, 8},
+		{"7+7+3 lost", []Run{{full, 0, 1}, {full, 0, 1}, {full, 0, 5}}, nil, 2},
+		{"7+7, the last goes on", []Run{{full, 0, 1}, {full, 0, 1}, {short, 0, 5}}, nil, 7},
+		{"7+7, the last is frozen", []Run{{full, 0, 1}, {full, 0, 1}, {frozen, 0, 5}}, nil, 2},
+		{"7+7, the last is another's", []Run{{full, 0, 1}, {full, 0, 1}, {owned, 0, 5}}, nil, 2},
+		{"7+7, the last is our own", []Run{{full, 0, 1}, {full, 0, 1}, {owned, 0, 5}}, mine, 7},
+		{"7+7, the last goes on behind 3 of others", []Run{{full, 0, 1}, {full, 0, 1}, {short, 3, 2}}, nil, 2},
+		{"7+7, the last goes on behind 2 of others", []Run{{full, 0, 1}, {full, 0, 1}, {short, 2, 3}}, nil, 5},
+		{"a short one in the middle does not go on", []Run{{full, 0, 1}, {short, 0, 5}, {full, 0, 1}}, nil, 6},
+	} {
+		runs, cells := worthwhile(c.runs, c.s)
+		sum := 0
+		for _, r := range runs {
+			sum += r.Len
+		}
+		if cells != c.want || sum != c.want {
+			t.Errorf("%s: %d cells in runs of %d, want %d", c.name, cells, sum, c.want)
+		}
 	}
 }

@@ -41,7 +41,7 @@ func TestModel(t *testing.T) {
 		m := &machine{pool: p, index: NewIndex(p)}
 		defer m.end(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"attach": m.attach, "append": m.append, "append2": m.append, "reserve": m.reserve,
+			"attach": m.attach, "chat": m.chat, "append": m.append, "append2": m.append, "reserve": m.reserve,
 			"fork": m.fork, "truncate": m.truncate, "finish": m.finish, "insert": m.insert,
 			"evict": m.evict, "freeze": m.freeze, "alloc": m.alloc, "release": m.release, "": m.check,
 		})
@@ -60,14 +60,42 @@ func (m *machine) pick(t *rapid.T) *tracked {
 	return m.seqs[rapid.IntRange(0, len(m.seqs)-1).Draw(t, "sequence")]
 }
 
-func (m *machine) attach(t *rapid.T) {
+// prompt draws a prompt that often begins like a sequence inserted before.
+func (m *machine) prompt(t *rapid.T) []int32 {
 	var prompt []int32
 	if n := len(m.inserted); n > 0 && rapid.Bool().Draw(t, "known") {
 		old := m.inserted[rapid.IntRange(0, n-1).Draw(t, "from")]
-		prompt = slices.Clone(old[:rapid.IntRange(0, len(old)).Draw(t, "keep")])
+		prompt = slices.Clone(old[:rapid.IntRange(len(old)/2, len(old)).Draw(t, "keep")])
 	}
-	prompt = append(prompt, draw(t, 20)...)
-	most := rapid.IntRange(-1, len(prompt)).Draw(t, "most")
+	return append(prompt, draw(t, 20)...)
+}
+
+// chat is a few requests of which each begins like the one before.
+func (m *machine) chat(t *rapid.T) {
+	prompt := m.prompt(t)
+	for range rapid.IntRange(1, 8).Draw(t, "turns") {
+		s := m.start(t, prompt, len(prompt)-1)
+		rest := prompt[s.s.Len():]
+		if err := s.s.Append(rest...); err != nil {
+			m.checkNoRoom(t, err)
+			return
+		}
+		fill(s.s, len(s.tokens))
+		s.tokens = append(s.tokens, rest...)
+		m.check(t)
+		m.retire(t, s, true)
+		back := rapid.IntRange(0, min(len(prompt), 4)).Draw(t, "back")
+		prompt = append(slices.Clone(prompt[:len(prompt)-back]), draw(t, 8)...)
+	}
+}
+
+func (m *machine) attach(t *rapid.T) {
+	prompt := m.prompt(t)
+	m.start(t, prompt, rapid.IntRange(-1, len(prompt)).Draw(t, "most"))
+}
+
+// start attaches a sequence and checks what was found.
+func (m *machine) start(t *rapid.T, prompt []int32, most int) *tracked {
 	want := 0
 	for _, old := range m.inserted {
 		want = max(want, min(common(old, prompt), most))
@@ -75,7 +103,8 @@ func (m *machine) attach(t *rapid.T) {
 	evicted := m.index.Stats().EvictedTokens
 	looked := m.index.Lookup(prompt, most)
 	s, match := m.index.Attach(prompt, most)
-	m.seqs = append(m.seqs, &tracked{s, slices.Clone(prompt[:match.Tokens]), true})
+	st := &tracked{s, slices.Clone(prompt[:match.Tokens]), true}
+	m.seqs = append(m.seqs, st)
 	if looked != match {
 		t.Fatalf("lookup says %+v, attach %+v", looked, match)
 	}
@@ -98,6 +127,7 @@ func (m *machine) attach(t *rapid.T) {
 			t.Fatalf("%+v for %v", match, prompt)
 		}
 	}
+	return st
 }
 
 func (m *machine) append(t *rapid.T) {
@@ -163,8 +193,11 @@ func (m *machine) insert(t *rapid.T) {
 }
 
 func (m *machine) finish(t *rapid.T) {
-	s := m.pick(t)
-	insert := rapid.Bool().Draw(t, "insert")
+	m.retire(t, m.pick(t), rapid.Bool().Draw(t, "insert"))
+}
+
+// retire ends one sequence, as a request does.
+func (m *machine) retire(t *rapid.T, s *tracked, insert bool) {
 	if insert {
 		m.index.Insert(s.s)
 		m.inserted = append(m.inserted, slices.Clone(s.tokens))

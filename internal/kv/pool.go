@@ -47,8 +47,12 @@ type Options struct {
 	// HugePages takes blocks from the system's huge page pool while it has some.
 	HugePages bool
 	// Collapse moves blocks that have been used once to huge pages in the background
-	// (needs Ready).
+	// (needs Ready or ShareReady).
 	Collapse bool
+	// ShareReady is how many free blocks that another process can fill the goroutine
+	// keeps at hand; -1: it only refreshes those that were shared before. 0: nothing is
+	// shared, or only in tests, as every share then waits for its blocks.
+	ShareReady int
 }
 
 // Pool makes blocks, up to a limit, and hands them out again and again. Freed blocks are
@@ -56,26 +60,31 @@ type Options struct {
 // the kernel only by Close.
 type Pool struct {
 	layout    *Layout
-	max       int
-	ready     int
-	hugePages bool
-	verify    bool
+	max        int
+	ready      int
+	shareReady int
+	hugePages  bool
+	verify     bool
 
 	// Of the step loop.
 	index *Index                 // set by NewIndex
 	seqs  map[*Sequence]struct{} // all that are not freed
 
-	mu     sync.Mutex
-	cond   *sync.Cond // a block came into being, or failed to
-	free   []*Block   // last freed, first reused
-	blocks []*Block   // all of them
-	coming int        // blocks being made
-	used   int        // blocks with holders
-	cached int        // blocks without holders that the index knows
-	made   uint64     // blocks ever made
-	reused uint64     // blocks handed out again
-	faults uint64
-	closed bool
+	mu         sync.Mutex
+	cond       *sync.Cond // a block came into being or onto a list, or failed to
+	free       []*Block   // mapped read-write; last freed, first reused
+	freeShared []*Block   // mapped read only, for others to fill
+	doomed     []*Block   // to be closed
+	blocks     []*Block   // all of them
+	coming     int        // blocks being made, or being closed
+	tending    int        // free blocks that are worked on, in no list
+	used       int        // blocks with holders
+	cached     int        // blocks without holders that the index knows
+	pledged    int        // blocks that reservations have not taken yet
+	made       uint64     // blocks ever made
+	reused     uint64     // blocks handed out again
+	faults     uint64
+	closed     bool
 
 	collapse bool          // guarded by mu
 	work     chan struct{} // wakes the background goroutine; nil without one
@@ -101,17 +110,21 @@ func NewPool(l *Layout, o Options) (*Pool, error) {
 	if err := checkMemory(most, l.BlockBytes, limit, limited); err != nil {
 		return nil, err
 	}
-	if err := shm.CheckFileLimit(most + spareFiles); err != nil {
+	files := most
+	if o.ShareReady != 0 {
+		files *= 3 // the block's own, one that is read only, and one on its way out
+	}
+	if err := shm.CheckFileLimit(files + spareFiles); err != nil {
 		return nil, fmt.Errorf("kv: pool of %d blocks: %w", most, err)
 	}
 	p := &Pool{
-		layout: l, max: most, ready: min(max(o.Ready, 0), most),
+		layout: l, max: most, ready: min(max(o.Ready, 0), most), shareReady: min(o.ShareReady, most),
 		hugePages: o.HugePages, collapse: o.Collapse,
 		verify: os.Getenv("BATON_VERIFY") == "1",
 		seqs:   map[*Sequence]struct{}{},
 	}
 	p.cond = sync.NewCond(&p.mu)
-	if p.ready > 0 {
+	if p.ready > 0 || p.shareReady != 0 {
 		p.work = make(chan struct{}, 1)
 		p.stop = make(chan struct{})
 		p.done.Go(p.background)
@@ -154,19 +167,8 @@ func (p *Pool) Alloc() (*Block, error) {
 func (p *Pool) alloc(n int) ([]*Block, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return nil, errClosed
-	}
-	if short := n - p.room(); short > 0 {
-		if short > p.cached || p.index == nil {
-			return nil, p.noRoom(n)
-		}
-		p.mu.Unlock()
-		p.index.Evict(short)
-		p.mu.Lock()
-		if n > p.room() {
-			return nil, p.noRoom(n)
-		}
+	if err := p.admit(n); err != nil {
+		return nil, err
 	}
 	got := make([]*Block, 0, n)
 	for len(got) < n {
@@ -184,8 +186,31 @@ func (p *Pool) alloc(n int) ([]*Block, error) {
 	return got, nil
 }
 
+// admit makes sure that there is room for n blocks, evicting if it must, without the
+// lock meanwhile.
+func (p *Pool) admit(n int) error {
+	if p.closed {
+		return errClosed
+	}
+	if short := n - p.room(); short > 0 {
+		if short > p.cached || p.index == nil {
+			return p.noRoom(n)
+		}
+		p.mu.Unlock()
+		p.index.Evict(short)
+		p.mu.Lock()
+		if n > p.room() {
+			return p.noRoom(n)
+		}
+	}
+	return nil
+}
+
 // room is how many blocks can be handed out without evicting.
-func (p *Pool) room() int { return p.max - p.used - p.cached }
+func (p *Pool) room() int { return p.max - p.used - p.cached - p.pledged }
+
+// total is how many blocks there are, those being made or closed included.
+func (p *Pool) total() int { return len(p.blocks) + p.coming }
 
 func (p *Pool) noRoom(want int) error {
 	return &NoRoomError{Want: want, Used: p.used, Limit: p.max, BlockBytes: p.layout.BlockBytes}
@@ -199,17 +224,21 @@ func (p *Pool) next(want int) (*Block, error) {
 		case p.closed:
 			return nil, errClosed
 		case len(p.free) > 0:
-			last := len(p.free) - 1
-			b := p.free[last]
-			p.free[last] = nil
-			p.free = p.free[:last]
+			b := pop(&p.free)
 			if b.recycled {
 				p.reused++
 			}
 			return b, nil
-		case len(p.blocks)+p.coming < p.max:
-			return p.create()
-		case p.coming > 0:
+		case p.total() < p.max:
+			return p.create(false)
+		case len(p.freeShared) > 0:
+			b := pop(&p.freeShared)
+			p.tend(b, b.makeLocal)
+		case len(p.doomed) > 0:
+			if err := p.closeDoomed(); err != nil {
+				return nil, err
+			}
+		case p.coming+p.tending > 0:
 			p.cond.Wait()
 		default:
 			return nil, p.noRoom(want)
@@ -219,10 +248,10 @@ func (p *Pool) next(want int) (*Block, error) {
 
 // create makes a block, without the lock meanwhile. The block is in no list but
 // p.blocks.
-func (p *Pool) create() (*Block, error) {
+func (p *Pool) create(shared bool) (*Block, error) {
 	p.coming++
 	p.mu.Unlock()
-	b, err := newBlock(p)
+	b, err := newBlock(p, shared)
 	p.mu.Lock()
 	p.coming--
 	p.cond.Broadcast()
@@ -282,12 +311,12 @@ func (p *Pool) dropNode(b *Block) {
 	}
 }
 
-// recycle puts a block that nobody uses on the free list.
+// recycle puts a block that nobody uses any more on a list.
 func (p *Pool) recycle(b *Block) {
 	b.pos, b.used, b.frozen, b.owner = 0, 0, false, nil
-	b.recycled = true
-	p.free = append(p.free, b)
-	if p.collapse {
+	b.recycled, b.stale = true, true
+	p.shelve(b)
+	if p.collapse || b.readOnly {
 		p.wake()
 	}
 }
@@ -308,6 +337,7 @@ type Stats struct {
 	Used       int // held by sequences
 	Cached     int // held by the index only: evicted when room is needed
 	Free       int // held by nobody, pages in place
+	Shareable  int // of Free: mapped read only, for others to fill
 	Huge       int // of Blocks: from the system's huge page pool
 	BlockBytes int
 	Bytes      int64  // memory of Blocks
@@ -322,7 +352,8 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Stats{
-		Limit: p.max, Blocks: len(p.blocks), Used: p.used, Cached: p.cached, Free: len(p.free),
+		Limit: p.max, Blocks: len(p.blocks), Used: p.used, Cached: p.cached,
+		Free: len(p.free) + len(p.freeShared) + len(p.doomed) + p.tending, Shareable: len(p.freeShared),
 		BlockBytes: p.layout.BlockBytes,
 		Bytes:      int64(len(p.blocks)) * int64(p.layout.BlockBytes),
 		LimitBytes: int64(p.max) * int64(p.layout.BlockBytes),
@@ -345,12 +376,13 @@ func (p *Pool) Close() error {
 		p.mu.Unlock()
 		return nil
 	}
-	if p.used+p.cached > 0 {
+	if p.used+p.cached+p.pledged > 0 {
 		defer p.mu.Unlock()
-		return fmt.Errorf("kv: close: %d blocks are in use, %d cached", p.used, p.cached)
+		return fmt.Errorf("kv: close: %d blocks are in use, %d cached, %d reserved", p.used, p.cached, p.pledged)
 	}
 	p.closed = true
-	for p.coming > 0 {
+	p.cond.Broadcast()
+	for p.coming+p.tending > 0 {
 		p.cond.Wait()
 	}
 	p.mu.Unlock()
@@ -364,6 +396,6 @@ func (p *Pool) Close() error {
 	for _, b := range p.blocks {
 		err = errors.Join(err, b.close())
 	}
-	p.blocks, p.free = nil, nil
+	p.blocks, p.free, p.freeShared, p.doomed = nil, nil, nil, nil
 	return err
 }

@@ -41,14 +41,17 @@ func (p *Pool) Verify() error {
 		if b.nodes != nodes[b] {
 			return fmt.Errorf("kv: block %d has %d runs in the index, counted %d", i, b.nodes, nodes[b])
 		}
-		onList := slices.Contains(p.free, b)
+		onList := b.tended
+		for _, list := range [][]*Block{p.free, p.freeShared, p.doomed} {
+			onList = onList || slices.Contains(list, b)
+		}
 		switch {
 		case b.holders > 0:
 			used++
 		case b.nodes > 0:
 			cached++
 		case !onList:
-			return fmt.Errorf("kv: block %d has no users and is not on the free list", i)
+			return fmt.Errorf("kv: block %d has no users and is on no list", i)
 		default:
 			free++
 			if b.used != 0 || b.owner != nil || b.frozen {
@@ -56,15 +59,16 @@ func (p *Pool) Verify() error {
 			}
 		}
 		if onList && b.holders+b.nodes > 0 {
-			return fmt.Errorf("kv: block %d is in use and on the free list", i)
+			return fmt.Errorf("kv: block %d is in use and on a list of free ones", i)
 		}
 		if _, live := p.seqs[b.owner]; b.owner != nil && !live {
 			return fmt.Errorf("kv: block %d is owned by a freed sequence", i)
 		}
 	}
-	if used != p.used || cached != p.cached || free != len(p.free) || len(p.blocks)+p.coming > p.max {
-		return fmt.Errorf("kv: %d used, %d cached, %d free of %d blocks; counted %d, %d and %d of at most %d",
-			p.used, p.cached, len(p.free), len(p.blocks), used, cached, free, p.max)
+	listed := len(p.free) + len(p.freeShared) + len(p.doomed) + p.tending
+	if used != p.used || cached != p.cached || free != listed || p.total() > p.max || p.used+p.cached+p.pledged > p.max {
+		return fmt.Errorf("kv: %d used, %d cached, %d free of %d blocks, %d reserved; counted %d, %d and %d of at most %d",
+			p.used, p.cached, listed, len(p.blocks), p.pledged, used, cached, free, p.max)
 	}
 	return nil
 }
