@@ -59,7 +59,7 @@ type Options struct {
 // reused before new ones are made, because their pages are warm; they are given back to
 // the kernel only by Close.
 type Pool struct {
-	layout    *Layout
+	layout     *Layout
 	max        int
 	ready      int
 	shareReady int
