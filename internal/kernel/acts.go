@@ -83,9 +83,9 @@ var quantizeActs = quantizeActsGeneric
 
 // quantizeActsGeneric: with amax the largest magnitude of the block, d = amax/127 and
 // q = x*(127/amax), both quotients and the product rounded to float32, then to the
-// nearest integer, ties to even. A block below tinyAct is zero. A block with an
-// infinity or a NaN gets a scale that is not finite, so that all products with it show
-// it; q is -128 where x*(127/amax) is a NaN.
+// nearest integer, ties to even. A block below tinyAct is zero. The scale of a block
+// with an infinity or a NaN is a NaN, so that all products with it show it; q is -128
+// there where x*(127/amax) is a NaN.
 func quantizeActsGeneric(dst []actBlock, x []float32) {
 	for i := range dst {
 		a, x := &dst[i], x[i*blockCols:][:blockCols]
@@ -98,7 +98,7 @@ func quantizeActsGeneric(dst []actBlock, x []float32) {
 			*a = actBlock{}
 			continue
 		}
-		a.d = m / 127
+		a.d = m/127 + (m - m) // the second is 0, or NaN if m is not finite
 		inv := 127 / m
 		var sum [2]int32
 		for j, v := range x {

@@ -9,8 +9,19 @@ var _ = register("generic", func() {
 })
 
 var _ = register("avx512", func() {
-	int8Rows, tiles = int8RowsTiled, tilesAVX512
+	quantizeActs, int8Rows, tiles = quantizeActsAVX512, int8RowsTiled, tilesAVX512
 })
+
+func quantizeActsAVX512(dst []actBlock, x []float32) {
+	n := len(dst) / 4
+	if n > 0 {
+		quantize4AVX512(&dst[0], &x[0], n)
+	}
+	quantizeActsGeneric(dst[4*n:], x[4*n*blockCols:])
+}
+
+//go:noescape
+func quantize4AVX512(dst *actBlock, x *float32, n int)
 
 var tilesAVX512 = map[quant.Type]*tileKernels{
 	quant.Q8_0: {
@@ -35,7 +46,7 @@ var tilesAVX512 = map[quant.Type]*tileKernels{
 		record:  640,
 	},
 	quant.Q6_K: {
-		narrow:  [5]func(*tileArgs){1: q6_kx1AVX512, 2: q6_kx2AVX512},
+		narrow:  [5]func(*tileArgs){1: q6_kx1AVX512, 2: q6_kx2AVX512, 4: q6_kx4AVX512},
 		wide:    [7]func(*tileArgs){2: six32x2AVX512, 4: six32x4AVX512},
 		maxWide: 4,
 		unpack:  q6_kPanelAVX512,
@@ -84,6 +95,9 @@ func q6_kx1AVX512(a *tileArgs)
 
 //go:noescape
 func q6_kx2AVX512(a *tileArgs)
+
+//go:noescape
+func q6_kx4AVX512(a *tileArgs)
 
 //go:noescape
 func q6_kPanelAVX512(a *tileArgs)

@@ -7,38 +7,37 @@
 // Q4_0: f16 scale, 16 bytes: columns 0-15 in the low halves, 16-31 in the high ones.
 // A weight stands for itself minus 8; n8 of the activations undoes that.
 
-// WEIGHTS gives the eight registers of a block's weights to OP. Z31 is 0x0f in each byte.
+// WEIGHTS gives the eight registers of a block's weights to OP; Z31 is 0x0f in each
+// byte. It also prefetches the same block of the next tile, 288 bytes; spread out, since
+// a burst of prefetches holds up the loads behind it.
 #define WEIGHTS(OP) \
 	ROWS16(2); \
+	PREFETCHT1 (R15); \
 	TRANSPOSE(Z8, Z9, Z10, Z11); \
 	VPANDD Z31, Z8, Z12; \
 	VPANDD Z31, Z9, Z13; \
 	VPANDD Z31, Z10, Z14; \
 	VPANDD Z31, Z11, Z15; \
+	PREFETCHT1 64(R15); \
 	OP(0, Z12); \
 	OP(1, Z13); \
 	OP(2, Z14); \
 	OP(3, Z15); \
+	PREFETCHT1 128(R15); \
 	VPSRLW $4, Z8, Z8; \
 	VPSRLW $4, Z9, Z9; \
 	VPSRLW $4, Z10, Z10; \
 	VPSRLW $4, Z11, Z11; \
+	PREFETCHT1 192(R15); \
 	VPANDD Z31, Z8, Z8; \
 	VPANDD Z31, Z9, Z9; \
 	VPANDD Z31, Z10, Z10; \
 	VPANDD Z31, Z11, Z11; \
+	PREFETCHT1 256(R15); \
 	OP(4, Z8); \
 	OP(5, Z9); \
 	OP(6, Z10); \
-	OP(7, Z11)
-
-// PREFETCH touches the 288 bytes of a block of 16 rows.
-#define PREFETCH \
-	PREFETCHT1 (R15); \
-	PREFETCHT1 64(R15); \
-	PREFETCHT1 128(R15); \
-	PREFETCHT1 192(R15); \
-	PREFETCHT1 256(R15); \
+	OP(7, Z11); \
 	ADDQ $288, R15
 
 #define NARROW(ZERO, INIT, DOT, ADD, STORE) \
@@ -51,7 +50,6 @@
 chunk: \
 	CHUNK(0, 18); \
 block: \
-	PREFETCH; \
 	INIT(actBlock_n8); \
 	VCVTPH2PS (BX), Z24; \
 	WEIGHTS(DOT); \
@@ -97,7 +95,6 @@ TEXT ·q4_0PanelAVX512(SB), 0, $520-8
 chunk:
 	CHUNK(0, 18)
 block:
-	PREFETCH
 	VCVTPH2PS (BX), Z24
 	WEIGHTS(KEEP)
 	VMOVUPS Z24, 512(SI)

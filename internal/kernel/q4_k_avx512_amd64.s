@@ -72,58 +72,44 @@
 	OP(j, Z4, Z5)
 
 // PAIR loads the weights of two sub-blocks to Z8-Z15. LOW and HIGH give those of the
-// first, and 16 times those of the second, to OP.
+// first, and 16 times those of the second, to OP. Between them they prefetch 576 bytes
+// of the next tile, a quarter of a block of its 16 rows; spread out, since a burst of
+// prefetches holds up the loads behind it.
 #define PAIR(off) \
 	ROWS16(off); \
 	TRANSPOSE(Z8, Z9, Z10, Z11); \
 	ROWS16(off+16); \
 	TRANSPOSE(Z12, Z13, Z14, Z15)
-#define LOW(OP) HALF(OP, Z31)
-#define HIGH(OP) HALF(OP, Z30)
-#define HALF(OP, MASK) \
+#define LOW(OP) HALF(OP, Z31, 0, 64, 128, 192, 256)
+#define HIGH(OP) HALF(OP, Z30, 320, 384, 448, 512, 512); \
+	ADDQ $576, R15
+#define HALF(OP, MASK, P0, P1, P2, P3, P4) \
 	VPANDD MASK, Z8, Z0; \
 	VPANDD MASK, Z9, Z1; \
 	VPANDD MASK, Z10, Z2; \
 	VPANDD MASK, Z11, Z3; \
+	PREFETCHT1 P0(R15); \
 	VPANDD MASK, Z12, Z4; \
 	VPANDD MASK, Z13, Z5; \
 	VPANDD MASK, Z14, Z6; \
 	VPANDD MASK, Z15, Z7; \
+	PREFETCHT1 P1(R15); \
 	OP(0, Z0); \
 	OP(1, Z1); \
+	PREFETCHT1 P2(R15); \
 	OP(2, Z2); \
 	OP(3, Z3); \
+	PREFETCHT1 P3(R15); \
 	OP(4, Z4); \
 	OP(5, Z5); \
 	OP(6, Z6); \
+	PREFETCHT1 P4(R15); \
 	OP(7, Z7)
 
 #define MASKS \
 	MOVL $0x0f0f0f0f, AX; \
 	VPBROADCASTD AX, Z31; \
 	VPSLLW $4, Z31, Z30
-
-// PREFETCH touches 1152 of the 2304 bytes of a block of 16 rows.
-#define PREFETCH \
-	PREFETCHT1 (R15); \
-	PREFETCHT1 64(R15); \
-	PREFETCHT1 128(R15); \
-	PREFETCHT1 192(R15); \
-	PREFETCHT1 256(R15); \
-	PREFETCHT1 320(R15); \
-	PREFETCHT1 384(R15); \
-	PREFETCHT1 448(R15); \
-	PREFETCHT1 512(R15); \
-	PREFETCHT1 576(R15); \
-	PREFETCHT1 640(R15); \
-	PREFETCHT1 704(R15); \
-	PREFETCHT1 768(R15); \
-	PREFETCHT1 832(R15); \
-	PREFETCHT1 896(R15); \
-	PREFETCHT1 960(R15); \
-	PREFETCHT1 1024(R15); \
-	PREFETCHT1 1088(R15); \
-	ADDQ $1152, R15
 
 // A narrow kernel keeps the scales and minima of the sub-blocks in its frame.
 #define TOFRAME(j, S, M) \
@@ -190,10 +176,8 @@
 	ZERO; \
 block: \
 	SCALES(TOFRAME); \
-	PREFETCH; \
 	TWO(0, CLEAR, DOT, UNDO, ADD, MIN); \
 	TWO(2, CLEAR, DOT, UNDO, ADD, MIN); \
-	PREFETCH; \
 	TWO(4, CLEAR, DOT, UNDO, ADD, MIN); \
 	TWO(6, CLEAR, DOT, UNDO, ADD, MIN); \
 	STEP(144); \
@@ -240,10 +224,8 @@ TEXT ·q4_kPanelAVX512(SB), NOSPLIT, $0-8
 	MASKS
 block:
 	SCALES(TOPANEL)
-	PREFETCH
 	KEEPTWO(0)
 	KEEPTWO(2)
-	PREFETCH
 	KEEPTWO(4)
 	KEEPTWO(6)
 	STEP(144)

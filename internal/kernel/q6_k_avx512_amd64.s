@@ -22,6 +22,8 @@
 
 // GROUP0 to GROUP3 give the four registers of half c of a group to OP(g, c, k, W), k
 // being the columns 4k to 4k+3 of the half. Z31 is 0x0f in each byte, Z30 is 0x3f.
+// Each two of them prefetch 420 bytes of the next tile, an eighth of a block of its 16
+// rows; spread out, since a burst of prefetches holds up the loads behind it.
 #define GROUP0(OP, c) \
 	VPSLLD $4, Z0, Z4; \
 	VPSLLD $4, Z1, Z5; \
@@ -31,7 +33,8 @@
 	VPTERNLOGD $0xd8, Z31, Z9, Z5; \
 	VPTERNLOGD $0xd8, Z31, Z10, Z6; \
 	VPTERNLOGD $0xd8, Z31, Z11, Z7; \
-	FOUR(OP, 0, c)
+	FOUR(OP, 0, c); \
+	PREFETCHT1 192(R15)
 #define GROUP1(OP, c) \
 	VPSLLD $2, Z0, Z4; \
 	VPSLLD $2, Z1, Z5; \
@@ -41,7 +44,8 @@
 	VPTERNLOGD $0xd8, Z31, Z13, Z5; \
 	VPTERNLOGD $0xd8, Z31, Z14, Z6; \
 	VPTERNLOGD $0xd8, Z31, Z15, Z7; \
-	FOUR(OP, 1, c)
+	FOUR(OP, 1, c); \
+	ADDQ $420, R15
 #define GROUP2(OP, c) \
 	VPSRLD $4, Z8, Z4; \
 	VPSRLD $4, Z9, Z5; \
@@ -51,7 +55,8 @@
 	VPTERNLOGD $0xe4, Z31, Z1, Z5; \
 	VPTERNLOGD $0xe4, Z31, Z2, Z6; \
 	VPTERNLOGD $0xe4, Z31, Z3, Z7; \
-	FOUR(OP, 2, c)
+	FOUR(OP, 2, c); \
+	PREFETCHT1 192(R15)
 #define GROUP3(OP, c) \
 	VPSRLD $2, Z0, Z0; \
 	VPSRLD $2, Z1, Z1; \
@@ -65,18 +70,21 @@
 	VPTERNLOGD $0xe4, Z31, Z1, Z5; \
 	VPTERNLOGD $0xe4, Z31, Z2, Z6; \
 	VPTERNLOGD $0xe4, Z31, Z3, Z7; \
-	FOUR(OP, 3, c)
+	FOUR(OP, 3, c); \
+	ADDQ $420, R15
 
 #define FOUR(OP, g, c) \
+	PREFETCHT1 (256*(g%2))(R15); \
 	VPANDD Z30, Z4, Z4; \
 	VPANDD Z30, Z5, Z5; \
 	VPANDD Z30, Z6, Z6; \
 	VPANDD Z30, Z7, Z7; \
+	PREFETCHT1 (256*(g%2)+64)(R15); \
 	OP(g, c, 0, Z4); \
 	OP(g, c, 1, Z5); \
+	PREFETCHT1 (256*(g%2)+128)(R15); \
 	OP(g, c, 2, Z6); \
 	OP(g, c, 3, Z7)
-
 #define MASKS \
 	MOVL $0x0f0f0f0f, AX; \
 	VPBROADCASTD AX, Z31; \
@@ -97,38 +105,10 @@
 	VPSLLD $(24-8*((i)%4)), four-(776-64*((i)/4))(SP), Z; \
 	VPSRAD $24, Z, Z
 
-// PREFETCH touches 1728 of the 3360 bytes of a block of 16 rows.
-#define PREFETCH \
-	PREFETCHT1 (R15); \
-	PREFETCHT1 64(R15); \
-	PREFETCHT1 128(R15); \
-	PREFETCHT1 192(R15); \
-	PREFETCHT1 256(R15); \
-	PREFETCHT1 320(R15); \
-	PREFETCHT1 384(R15); \
-	PREFETCHT1 448(R15); \
-	PREFETCHT1 512(R15); \
-	PREFETCHT1 576(R15); \
-	PREFETCHT1 640(R15); \
-	PREFETCHT1 704(R15); \
-	PREFETCHT1 768(R15); \
-	PREFETCHT1 832(R15); \
-	PREFETCHT1 896(R15); \
-	PREFETCHT1 960(R15); \
-	PREFETCHT1 1024(R15); \
-	PREFETCHT1 1088(R15); \
-	PREFETCHT1 1152(R15); \
-	PREFETCHT1 1216(R15); \
-	PREFETCHT1 1280(R15); \
-	PREFETCHT1 1344(R15); \
-	PREFETCHT1 1408(R15); \
-	PREFETCHT1 1472(R15); \
-	PREFETCHT1 1536(R15); \
-	PREFETCHT1 1600(R15); \
-	PREFETCHT1 1664(R15)
-
-// The kernel for t tokens has their integer sums in Z16 (and Z17), their float32 sums
-// in Z20 (and Z21), d in Z18 and, for each group, s0*i0 in Z22-Z25 (and Z26-Z29).
+// The kernels for one and two tokens have the integer sums in Z16 (and Z17), the
+// float32 sums in Z20 (and Z21), d in Z18 and, for each group, s0*i0 in Z22-Z25 (and
+// Z26-Z29). That for four tokens has integer sums in Z16, Z17, Z24 and Z25, float32
+// sums in Z20-Z23 and s0*i0 in the frame.
 
 #define START1(g, c) \
 	VPBROADCASTD (actBlock_n32+64*g+4*c)(SI), Z16
@@ -141,7 +121,16 @@
 	VPDPBUSD.BCST (64*g+16*c+4*k)(SI), W, Z16; \
 	VPDPBUSD.BCST (64*g+16*c+4*k)(SI)(DX*1), W, Z17
 
-// FIRST1, FIRST2 keep s0*i0 of group g; i is the scale's number in the block.
+#define START4(g, c) \
+	START2(g, c); \
+	VPBROADCASTD (actBlock_n32+64*g+4*c)(SI)(DX*2), Z24; \
+	VPBROADCASTD (actBlock_n32+64*g+4*c)(SI)(R14*1), Z25
+#define DOTS4(g, c, k, W) \
+	DOTS2(g, c, k, W); \
+	VPDPBUSD.BCST (64*g+16*c+4*k)(SI)(DX*2), W, Z24; \
+	VPDPBUSD.BCST (64*g+16*c+4*k)(SI)(R14*1), W, Z25
+
+// FIRST1, FIRST2, FIRST4 keep s0*i0 of group g; i is the scale's number in the block.
 #define FIRST1(i, P, Q) \
 	SCALE(i, Z19); \
 	VPMULLD Z19, Z16, P
@@ -150,7 +139,18 @@
 	VPMULLD Z19, Z16, P; \
 	VPMULLD Z19, Z17, Q
 
-// SECOND1, SECOND2 add s1*i1 and then the whole, scaled, to the float32 sums.
+#define FIRST4(i, P, Q) \
+	SCALE(i, Z19); \
+	VPMULLD Z19, Z16, Z16; \
+	VPMULLD Z19, Z17, Z17; \
+	VPMULLD Z19, Z24, Z24; \
+	VPMULLD Z19, Z25, Z25; \
+	VMOVDQU64 Z16, part-(1800-256*((i)/2%4))(SP); \
+	VMOVDQU64 Z17, part-(1736-256*((i)/2%4))(SP); \
+	VMOVDQU64 Z24, part-(1672-256*((i)/2%4))(SP); \
+	VMOVDQU64 Z25, part-(1608-256*((i)/2%4))(SP)
+
+// SECOND1, SECOND2, SECOND4 add s1*i1 and then the whole, scaled, to the float32 sums.
 #define SECOND1(g, i, P, Q) \
 	SCALE(i, Z19); \
 	VPMULLD Z19, Z16, Z16; \
@@ -170,6 +170,20 @@
 	VCVTDQ2PS Z17, Z17; \
 	VFMADD231PS Z4, Z16, Z20; \
 	VFMADD231PS Z5, Z17, Z21
+
+#define SECOND4(g, i, P, Q) \
+	SCALE(i, Z19); \
+	VPMULLD Z19, Z24, Z24; \
+	VPMULLD Z19, Z25, Z25; \
+	VMULPS.BCST (actBlock_d+64*g)(SI)(DX*2), Z18, Z6; \
+	VMULPS.BCST (actBlock_d+64*g)(SI)(R14*1), Z18, Z7; \
+	VPADDD part-(1672-256*g)(SP), Z24, Z24; \
+	VPADDD part-(1608-256*g)(SP), Z25, Z25; \
+	VCVTDQ2PS Z24, Z24; \
+	VCVTDQ2PS Z25, Z25; \
+	VFMADD231PS Z6, Z24, Z22; \
+	VFMADD231PS Z7, Z25, Z23; \
+	SECOND2(g, i, part-(1800-256*g)(SP), part-(1736-256*g)(SP))
 
 // HALF multiplies 128 columns.
 #define HALF(h, INIT, DOTS, FIRST, SECOND) \
@@ -213,11 +227,7 @@ chunk: \
 block: \
 	VCVTPH2PS (BX), Z18; \
 	FRAMESCALES; \
-	PREFETCH; \
-	ADDQ $1680, R15; \
 	HALF(0, INIT, DOTS, FIRST, SECOND); \
-	PREFETCH; \
-	ADDQ $1680, R15; \
 	HALF(1, INIT, DOTS, FIRST, SECOND); \
 	ADDQ $32, BX; \
 	STEP(210); \
@@ -237,6 +247,10 @@ TEXT ·q6_kx1AVX512(SB), 0, $776-8
 // func q6_kx2AVX512(a *tileArgs)
 TEXT ·q6_kx2AVX512(SB), 0, $776-8
 	NARROW(ZERO2, START2, DOTS2, FIRST2, SECOND2, STORE2)
+
+// func q6_kx4AVX512(a *tileArgs)
+TEXT ·q6_kx4AVX512(SB), 0, $1800-8
+	NARROW(ZERO4, START4, DOTS4, FIRST4, SECOND4, STORE4)
 
 // Records of the panel are 704 bytes, so 1408 from a group to the next.
 #define KEEP(g, c, k, W) \
@@ -278,11 +292,7 @@ chunk:
 block:
 	VCVTPH2PS (BX), Z18
 	FRAMESCALES
-	PREFETCH
-	ADDQ $1680, R15
 	KEEPHALF(0)
-	PREFETCH
-	ADDQ $1680, R15
 	KEEPHALF(1)
 	ADDQ $32, BX
 	STEP(210)

@@ -7,40 +7,39 @@
 // Q8_0: f16 scale, 32 signed bytes. The weights become unsigned by flipping their top
 // bits (w+128); n128 of the activations undoes that.
 
-// WEIGHTS gives the eight registers of a block's weights to OP.
+// WEIGHTS gives the eight registers of a block's weights to OP. It also prefetches the
+// same block of the next tile, 544 bytes; spread out, since a burst of prefetches holds
+// up the loads behind it.
 #define WEIGHTS(OP) \
 	ROWS16(2); \
+	PREFETCHT1 (R15); \
 	TRANSPOSE(Z8, Z9, Z10, Z11); \
+	PREFETCHT1 64(R15); \
 	VPXORD Z31, Z8, Z8; \
 	VPXORD Z31, Z9, Z9; \
 	VPXORD Z31, Z10, Z10; \
 	VPXORD Z31, Z11, Z11; \
+	PREFETCHT1 128(R15); \
 	OP(0, Z8); \
 	OP(1, Z9); \
+	PREFETCHT1 192(R15); \
 	OP(2, Z10); \
 	OP(3, Z11); \
+	PREFETCHT1 256(R15); \
 	ROWS16(18); \
+	PREFETCHT1 320(R15); \
 	TRANSPOSE(Z12, Z13, Z14, Z15); \
+	PREFETCHT1 384(R15); \
 	VPXORD Z31, Z12, Z12; \
 	VPXORD Z31, Z13, Z13; \
 	VPXORD Z31, Z14, Z14; \
 	VPXORD Z31, Z15, Z15; \
+	PREFETCHT1 448(R15); \
 	OP(4, Z12); \
 	OP(5, Z13); \
-	OP(6, Z14); \
-	OP(7, Z15)
-
-// PREFETCH touches the 544 bytes of a block of 16 rows.
-#define PREFETCH \
-	PREFETCHT1 (R15); \
-	PREFETCHT1 64(R15); \
-	PREFETCHT1 128(R15); \
-	PREFETCHT1 192(R15); \
-	PREFETCHT1 256(R15); \
-	PREFETCHT1 320(R15); \
-	PREFETCHT1 384(R15); \
-	PREFETCHT1 448(R15); \
 	PREFETCHT1 512(R15); \
+	OP(6, Z14); \
+	OP(7, Z15); \
 	ADDQ $544, R15
 
 #define NARROW(ZERO, INIT, DOT, ADD, STORE) \
@@ -53,7 +52,6 @@
 chunk: \
 	CHUNK(0, 34); \
 block: \
-	PREFETCH; \
 	INIT(actBlock_n128); \
 	VCVTPH2PS (BX), Z24; \
 	WEIGHTS(DOT); \
@@ -95,7 +93,6 @@ TEXT ·q8_0PanelAVX512(SB), 0, $520-8
 chunk:
 	CHUNK(0, 34)
 block:
-	PREFETCH
 	VCVTPH2PS (BX), Z24
 	WEIGHTS(KEEP)
 	VMOVUPS Z24, 512(SI)
