@@ -27,8 +27,9 @@
 //
 // Sequences and the index belong to one goroutine, the step loop; so do Pool.Alloc and
 // whatever else may need room, because they may evict from the index. Block.Release,
-// Pool.Stats, Index.Stats and Pool.Close may be called from anywhere. Pool.mu is the
-// only lock; no system call is made under it, and it is never held while the index is
+// Pool.Stats, Index.Stats and Pool.Close may be called from anywhere. There are two
+// locks, taken in this order: Block.shareMu, which a block's sharing changes under, and
+// Pool.mu. No system call is made under Pool.mu, and it is never held while the index is
 // called. Reading and writing rows takes no lock.
 //
 // # Checks
