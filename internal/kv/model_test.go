@@ -41,9 +41,9 @@ func TestModel(t *testing.T) {
 		m := &machine{pool: p, index: NewIndex(p)}
 		defer m.end(t)
 		t.Repeat(map[string]func(*rapid.T){
-			"attach": m.attach, "chat": m.chat, "append": m.append, "append2": m.append, "reserve": m.reserve,
+			"attach": m.attach, "chat": m.chat, "append": m.append, "append2": m.append,
 			"fork": m.fork, "truncate": m.truncate, "finish": m.finish, "insert": m.insert,
-			"evict": m.evict, "freeze": m.freeze, "alloc": m.alloc, "release": m.release, "": m.check,
+			"reserve": m.reserve, "share": m.share, "evict": m.evict, "freeze": m.freeze, "alloc": m.alloc, "release": m.release, "": m.check,
 		})
 	})
 }
