@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-const answerLimit = 60 * time.Second // for one answer on a busy machine
+const answerLimit = 5 * time.Minute // for one answer, also without fast kernels on a busy machine
 
 // object is a decoded JSON object, read by path: at("usage", "completion_tokens").
 type object map[string]any
