@@ -193,7 +193,7 @@ func (p *Pool) runTasks(w int) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err := fmt.Errorf("kernel: worker %d: %v", w, r)
+			err := taskError(r)
 			p.fail.CompareAndSwap(nil, &err)
 			p.next.Store(p.tasks) // the other workers stop early
 		}
@@ -205,4 +205,13 @@ func (p *Pool) runTasks(w int) {
 		}
 		p.fn(int(t), w)
 	}
+}
+
+// taskError turns what a task panicked with into an error. The runtime gives the panics
+// of memory faults an address, and only those.
+func taskError(r any) error {
+	if _, ok := r.(interface{ Addr() uintptr }); ok {
+		return fmt.Errorf("kernel: mapped weights could not be read: the model file was truncated while in use, or its disk failed")
+	}
+	return fmt.Errorf("kernel: task failed: %v", r)
 }
