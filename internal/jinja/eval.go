@@ -279,8 +279,8 @@ func (in *interp) attr(base any, name string) (any, error) {
 	if u, ok := base.(*undefined); ok {
 		return nil, u.fail()
 	}
-	if v, ok, err := in.attribute(base, name); ok || err != nil {
-		return v, err
+	if v, ok := in.attribute(base, name); ok {
+		return v, nil
 	}
 	if d, ok := base.(*Dict); ok {
 		if v, ok := d.Get(name); ok {
@@ -299,31 +299,31 @@ func missing(base, key any) any {
 }
 
 // attribute finds what Python's getattr would.
-func (in *interp) attribute(base any, name string) (any, bool, error) {
+func (in *interp) attribute(base any, name string) (any, bool) {
 	switch b := base.(type) {
 	case *namespace:
 		v, ok := b.attrs.Get(name)
-		return v, ok, nil
+		return v, ok
 	case *loopState:
 		v, ok := b.attr(name)
-		return v, ok, nil
+		return v, ok
 	case *cycler:
 		v, ok := b.attr(name)
-		return v, ok, nil
+		return v, ok
 	case *macro:
 		if name == "name" {
-			return b.def.name, true, nil
+			return b.def.name, true
 		}
-		return nil, false, nil
+		return nil, false
 	}
 	kind := typeName(base)
 	if mutators[kind][name] {
-		return nil, false, failf("access to attribute '%s' of '%s' object is unsafe: templates cannot change values", name, kind)
+		return &undefined{"'" + kind + "." + name + "' is unsafe: templates cannot change values"}, true
 	}
 	if m, ok := methods[kind][name]; ok {
-		return &function{name, func(in *interp, a args) (any, error) { return m(in, base, a) }}, true, nil
+		return &function{name, func(in *interp, a args) (any, error) { return m(in, base, a) }}, true
 	}
-	return nil, false, nil
+	return nil, false
 }
 
 // item is base[key]: an item first, then an attribute.
@@ -332,12 +332,9 @@ func (in *interp) item(base, key any) (any, error) {
 	case *undefined:
 		return nil, b.fail()
 	case *Dict:
-		v, ok, err := b.lookup(key)
-		if ok {
+		// A key that cannot be hashed is only a missing one, as in Jinja.
+		if v, ok, err := b.lookup(key); ok && err == nil {
 			return v, nil
-		}
-		if err != nil {
-			return missing(base, key), nil
 		}
 	case string, Text, []any, Tuple, *rangeValue:
 		if k, ok := key.(sliceKey); ok {
@@ -347,9 +344,12 @@ func (in *interp) item(base, key any) (any, error) {
 			return in.index(base, n)
 		}
 	}
+	if _, ok := key.(sliceKey); ok {
+		return nil, failf("'%s' object cannot be sliced", typeName(base))
+	}
 	if name, ok := plain(key); ok {
-		if v, ok, err := in.attribute(base, name); ok || err != nil {
-			return v, err
+		if v, ok := in.attribute(base, name); ok {
+			return v, nil
 		}
 	}
 	return missing(base, key), nil

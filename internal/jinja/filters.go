@@ -16,27 +16,27 @@ var filters map[string]filter
 
 func init() {
 	filters = map[string]filter{
-		"abs":        absFilter,
+		"abs":        noArgs(absFilter),
 		"attr":       attrFilter,
 		"batch":      batchFilter,
 		"capitalize": textFilter(capitalize),
 		"center":     centerFilter,
-		"count":      lengthFilter,
+		"count":      noArgs(lengthFilter),
 		"d":          defaultFilter,
 		"default":    defaultFilter,
 		"dictsort":   dictsortFilter,
 		"e":          textFilter(escapeHTML),
 		"escape":     textFilter(escapeHTML),
-		"first":      firstFilter,
+		"first":      noArgs(firstFilter),
 		"float":      floatFilter,
 		"format":     formatFilter,
 		"indent":     indentFilter,
 		"int":        intFilter,
-		"items":      itemsFilter,
+		"items":      noArgs(itemsFilter),
 		"join":       joinFilter,
-		"last":       lastFilter,
-		"length":     lengthFilter,
-		"list":       listFilter,
+		"last":       noArgs(lastFilter),
+		"length":     noArgs(lengthFilter),
+		"list":       noArgs(listFilter),
 		"lower":      textFilter(lower),
 		"map":        mapFilter,
 		"max":        extremeFilter(1),
@@ -44,13 +44,13 @@ func init() {
 		"reject":     func(in *interp, v any, a args) (any, error) { return pick(in, v, a, false, false) },
 		"rejectattr": func(in *interp, v any, a args) (any, error) { return pick(in, v, a, true, false) },
 		"replace":    replaceFilter,
-		"reverse":    reverseFilter,
+		"reverse":    noArgs(reverseFilter),
 		"round":      roundFilter,
-		"safe":       func(in *interp, v any, _ args) (any, error) { return in.strValue(v) },
+		"safe":       noArgs(stringFilter),
 		"select":     func(in *interp, v any, a args) (any, error) { return pick(in, v, a, false, true) },
 		"selectattr": func(in *interp, v any, a args) (any, error) { return pick(in, v, a, true, true) },
 		"sort":       sortFilter,
-		"string":     func(in *interp, v any, _ args) (any, error) { return in.strValue(v) },
+		"string":     noArgs(stringFilter),
 		"sum":        sumFilter,
 		"title":      textFilter(titleWords),
 		"tojson":     tojsonFilter,
@@ -58,14 +58,36 @@ func init() {
 		"truncate":   truncateFilter,
 		"unique":     uniqueFilter,
 		"upper":      textFilter(upper),
-		"wordcount":  wordcountFilter,
+		"wordcount":  noArgs(wordcountFilter),
 	}
 }
 
-// strValue is str(v) as a value.
-func (in *interp) strValue(v any) (any, error) {
+// noArgs makes a filter of a function that takes no arguments.
+func noArgs(f func(in *interp, v any) (any, error)) filter {
+	return func(in *interp, v any, a args) (any, error) {
+		if _, err := a.bind(0); err != nil {
+			return nil, err
+		}
+		return f(in, v)
+	}
+}
+
+// stringFilter is string and safe, which are the same without escaping.
+func stringFilter(in *interp, v any) (any, error) {
 	t, err := in.str(v)
 	return t.value(), err
+}
+
+// textArg is the string that the filter called name must be given.
+func textArg(name string, v any) (Text, error) {
+	if u, ok := v.(*undefined); ok {
+		return Text{}, u.fail()
+	}
+	t, ok := textOf(v)
+	if !ok {
+		return Text{}, failf("%s needs a string, not %s", name, typeName(v))
+	}
+	return t, nil
 }
 
 // textFilter makes a filter of a function on strings.
@@ -103,7 +125,7 @@ func titleWords(s string) string {
 	return b.String()
 }
 
-func absFilter(_ *interp, v any, _ args) (any, error) {
+func absFilter(_ *interp, v any) (any, error) {
 	switch n := v.(type) {
 	case float64:
 		return math.Abs(n), nil
@@ -131,11 +153,10 @@ func attrFilter(in *interp, v any, a args) (any, error) {
 	if u, ok := v.(*undefined); ok {
 		return nil, u.fail()
 	}
-	out, ok, err := in.attribute(v, name) // never an item
-	if !ok && err == nil {
-		out = missing(v, name)
+	if out, ok := in.attribute(v, name); ok { // never an item
+		return out, nil
 	}
-	return out, err
+	return missing(v, name), nil
 }
 
 func centerFilter(in *interp, v any, a args) (any, error) {
@@ -199,10 +220,6 @@ func intFilter(_ *interp, v any, a args) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	base, err := intArg("base", p[1], 10)
-	if err != nil {
-		return nil, err
-	}
 	def := or(p[0], int64(0))
 	switch n := v.(type) {
 	case *undefined:
@@ -216,6 +233,10 @@ func intFilter(_ *interp, v any, a args) (any, error) {
 	s, ok := plain(v)
 	if !ok {
 		return def, nil
+	}
+	base, err := intArg("base", p[1], 10)
+	if err != nil {
+		return nil, err
 	}
 	s = strings.TrimFunc(s, isSpace)
 	digits := strings.ToLower(s)
@@ -301,7 +322,7 @@ func indentFilter(in *interp, v any, a args) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := in.str(v)
+	t, err := textArg(a.name, v)
 	if err != nil {
 		return nil, err
 	}
@@ -382,7 +403,7 @@ func truncateFilter(in *interp, v any, a args) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := in.str(v)
+	t, err := textArg(a.name, v)
 	if err != nil {
 		return nil, err
 	}
@@ -414,7 +435,7 @@ func truncateFilter(in *interp, v any, a args) (any, error) {
 	return joinTexts([]any{cut, end}).value(), in.charge(len(t.s))
 }
 
-func wordcountFilter(in *interp, v any, _ args) (any, error) {
+func wordcountFilter(in *interp, v any) (any, error) {
 	t, err := in.str(v)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-func lengthFilter(_ *interp, v any, _ args) (any, error) {
+func lengthFilter(_ *interp, v any) (any, error) {
 	if s, ok := plain(v); ok {
 		return int64(runeLen(s)), nil
 	}
@@ -16,7 +16,7 @@ func lengthFilter(_ *interp, v any, _ args) (any, error) {
 	return int64(n), nil
 }
 
-func firstFilter(in *interp, v any, _ args) (any, error) {
+func firstFilter(in *interp, v any) (any, error) {
 	if it, ok := v.(*iterator); ok && len(it.items) > 0 {
 		first := it.items[0]
 		it.items = it.items[1:]
@@ -35,7 +35,7 @@ func firstFilter(in *interp, v any, _ args) (any, error) {
 	return items[0], nil
 }
 
-func lastFilter(in *interp, v any, _ args) (any, error) {
+func lastFilter(in *interp, v any) (any, error) {
 	switch v.(type) {
 	case string, Text:
 		return in.index(v, -1)
@@ -52,7 +52,7 @@ func lastFilter(in *interp, v any, _ args) (any, error) {
 	return items[len(items)-1], nil
 }
 
-func listFilter(in *interp, v any, _ args) (any, error) {
+func listFilter(in *interp, v any) (any, error) {
 	items, err := in.iterate(v)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func listFilter(in *interp, v any, _ args) (any, error) {
 	return append([]any{}, items...), in.charge(len(items) * itemCost)
 }
 
-func reverseFilter(in *interp, v any, _ args) (any, error) {
+func reverseFilter(in *interp, v any) (any, error) {
 	items, err := in.iterate(v)
 	if err != nil {
 		return nil, err
@@ -169,8 +169,17 @@ func parseIndex(s string) (int64, error) {
 	return n, nil
 }
 
+// iterateTrue is iterate for the filters that take anything false, None too, as
+// an empty list.
+func (in *interp) iterateTrue(v any) ([]any, error) {
+	if !truth(v) {
+		return nil, nil
+	}
+	return in.iterate(v)
+}
+
 func mapFilter(in *interp, v any, a args) (any, error) {
-	items, err := in.iterate(v)
+	items, err := in.iterateTrue(v)
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +228,7 @@ func mapFilter(in *interp, v any, a args) (any, error) {
 // pick is select, reject, selectattr and rejectattr: the items for which a test,
 // of the item or of an attribute, gives want.
 func pick(in *interp, v any, a args, byAttr, want bool) (any, error) {
-	items, err := in.iterate(v)
+	items, err := in.iterateTrue(v)
 	if err != nil {
 		return nil, err
 	}
@@ -397,7 +406,7 @@ func sumFilter(in *interp, v any, a args) (any, error) {
 	return total, nil
 }
 
-func itemsFilter(in *interp, v any, _ args) (any, error) {
+func itemsFilter(in *interp, v any) (any, error) {
 	switch d := v.(type) {
 	case *undefined:
 		return &iterator{}, nil

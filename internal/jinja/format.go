@@ -94,8 +94,13 @@ func (in *interp) percent(format Text, value any) (any, error) {
 		}
 		out.write(t)
 	}
-	if used < len(tuple) && dict == nil {
-		return nil, failf("not all arguments converted during string formatting")
+	if used < len(tuple) {
+		switch value.(type) {
+		case *Dict, []any, *rangeValue, *undefined:
+			// Python lets whatever can be subscripted pass as a mapping.
+		default:
+			return nil, failf("not all arguments converted during string formatting")
+		}
 	}
 	return out.text().value(), nil
 }
@@ -454,8 +459,7 @@ func (in *interp) formatField(field string, a args, auto *int) (Text, error) {
 		return Text{}, err
 	}
 	_, isNumber := asFloat(v)
-	_, isBool := v.(bool)
-	if !isNumber || isBool && sp.verb == 0 || sp.verb == 's' {
+	if !isNumber || format == "" || sp.verb == 's' {
 		if isNumber && sp.verb == 's' || sp.verb != 0 && sp.verb != 's' {
 			return Text{}, failf("unknown format code '%c' for object of type '%s'", sp.verb, typeName(v))
 		}

@@ -2,6 +2,7 @@ package jinja
 
 import (
 	"fmt"
+	"math"
 	"sort"
 	"strconv"
 	"strings"
@@ -414,8 +415,8 @@ func (l *lexer) number(s string) error {
 	}
 	if float {
 		f, err := strconv.ParseFloat(strings.ReplaceAll(s[:n], "_", ""), 64)
-		if err != nil {
-			return l.errorf(l.pos, "the number %s is out of range", s[:n])
+		if err != nil && !math.IsInf(f, 0) { // as in Python, 1e400 is infinite
+			return l.errorf(l.pos, "the number %s cannot be read", s[:n])
 		}
 		l.emit(token{kind: tokFloat, pos: pos(l.pos), num: f})
 		l.pos += n

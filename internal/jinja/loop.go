@@ -4,7 +4,6 @@ package jinja
 type loopState struct {
 	items   []any
 	i       int
-	depth   int
 	changed []any // arguments of the last loop.changed, nil before
 }
 
@@ -32,12 +31,7 @@ func (s *forStmt) exec(in *interp) (control, error) {
 		})
 		return ctl, err
 	}
-	loop := &loopState{items: items, depth: 1}
-	if outer, ok := in.lookup("loop"); ok {
-		if outer, ok := outer.(*loopState); ok {
-			loop.depth = outer.depth + 1
-		}
-	}
+	loop := &loopState{items: items}
 	for i, item := range items {
 		if err := in.step(); err != nil {
 			return ctlNone, in.at(s.pos, err)
@@ -107,10 +101,10 @@ func (l *loopState) attr(name string) (any, bool) {
 		return l.i == n-1, true
 	case "length":
 		return int64(n), true
-	case "depth":
-		return int64(l.depth), true
+	case "depth": // counts recursive loops, of which there are none
+		return int64(1), true
 	case "depth0":
-		return int64(l.depth - 1), true
+		return int64(0), true
 	case "previtem":
 		if l.i == 0 {
 			return &undefined{"there is no previous item"}, true

@@ -94,6 +94,10 @@ func directive(t time.Time, c byte) (string, bool) {
 		return t.Format("15:04:05"), true
 	case 'u':
 		return strconv.Itoa((int(t.Weekday())+6)%7 + 1), true
+	case 'U': // weeks begin on Sunday
+		return fmt.Sprintf("%02d", (t.YearDay()+6-int(t.Weekday()))/7), true
+	case 'W': // on Monday
+		return fmt.Sprintf("%02d", (t.YearDay()+6-(int(t.Weekday())+6)%7)/7), true
 	case 'V':
 		_, week := t.ISOWeek()
 		return fmt.Sprintf("%02d", week), true

@@ -91,7 +91,7 @@ func isIterable(v any) bool {
 
 func isCallable(v any) bool {
 	switch v := v.(type) {
-	case *function, *macro, *undefined:
+	case *function, *macro, *loopState, *undefined:
 		return true // Jinja's Undefined has a __call__, which fails
 	case *cycler:
 		return v.joins
