@@ -170,8 +170,8 @@ func (r Run) appendable(s *Sequence) bool {
 
 // worthwhile cuts runs to those that s, nil for a new sequence, may consist of before it
 // goes on in a new block, and counts their cells.
-// The cells of their blocks that it cannot use may be at most maxExtra blocks' in all:
-// so it never holds more than maxExtra blocks beyond what its tokens need, and prompts
+// The cells of their blocks that it cannot use may be at most Layout.Extra blocks' in all:
+// so it never holds more than that many blocks beyond what its tokens need, and prompts
 // that differ again and again in the middle of a block do not end up with a block each.
 func worthwhile(runs []Run, s *Sequence) ([]Run, int) {
 	cells, waste := 0, 0
@@ -181,7 +181,7 @@ func worthwhile(runs []Run, s *Sequence) ([]Run, int) {
 		if i == len(runs)-1 && r.appendable(s) {
 			unused = r.Cell // the cells behind it will be used
 		}
-		if waste+unused > maxExtra*size {
+		if waste+unused > r.Block.layout.Extra*size {
 			return runs[:i], cells
 		}
 		waste += unused

@@ -66,11 +66,13 @@ const (
 	maxHeadDim = 1 << 12
 	maxCells   = 1 << 20
 	maxBlock   = 1 << 30 // bytes
+	maxExtra   = 1 << 10
 )
 
 const (
 	tensorAlign  = 64 // a cache line, and the widest vector register
 	defaultCells = 256
+	defaultExtra = 2
 	minAutoBlock = 2 << 20
 	maxAutoBlock = 32 << 20
 )
@@ -86,13 +88,18 @@ type Config struct {
 	// block 2 to 32 MiB: large enough for huge pages and few descriptors, small enough
 	// that a short sequence does not waste much.
 	CellsPerBlock int
+	// Extra is how many blocks more than full ones would need a sequence may hold
+	// because some of its blocks are only partly filled; 0 means 2. Every prompt that
+	// another process fills leaves a short block behind. It is no part of the layout
+	// that two processes must agree on.
+	Extra int
 }
 
 // Layout says where everything lies in a block: layer by layer, the K rows of all
 // cells, then the V rows of all cells, each tensor at a multiple of 64 bytes. It does
 // not change.
 type Layout struct {
-	Config           // CellsPerBlock is set
+	Config           // CellsPerBlock and Extra are set
 	RowElems   int   // elements of a K row, and of a V row: KVHeads * HeadDim
 	KRowBytes  int   // bytes of a K row
 	VRowBytes  int   // bytes of a V row
@@ -129,6 +136,12 @@ func NewLayout(c Config) (*Layout, error) {
 	if need := int64(l.CellsPerBlock) * int64(l.CellBytes()); need > maxBlock {
 		return nil, fmt.Errorf("kv: a block of %d cells of %d bytes has more than %d bytes", l.CellsPerBlock, l.CellBytes(), maxBlock)
 	}
+	if c.Extra == 0 {
+		l.Extra = defaultExtra
+	}
+	if l.Extra < 0 || l.Extra > maxExtra {
+		return nil, fmt.Errorf("kv: %d extra blocks a sequence, must be up to %d", l.Extra, maxExtra)
+	}
 	end := 0
 	for range c.Layers {
 		k := roundUp(end, tensorAlign)
@@ -159,22 +172,17 @@ func roundUp(n, to int) int { return (n + to - 1) / to * to }
 // CellBytes is the size of a cell: K and V rows of all layers, without padding.
 func (l *Layout) CellBytes() int { return l.Layers * (l.KRowBytes + l.VRowBytes) }
 
-// maxExtra is how many blocks more than full ones would need a sequence may hold
-// because some of its blocks are only partly filled.
-const maxExtra = 2
-
 // BlocksFor is the most blocks that a sequence of n tokens holds, whatever cells it was
 // attached to: a pool with BlocksFor of the context length for every slot has always
 // room. Each fork, each freezing of the block that it ends in, and each truncation to
 // cells that others use as well can add one.
 func (l *Layout) BlocksFor(n int) int {
-	return (n+l.CellsPerBlock-1)/l.CellsPerBlock + maxExtra
+	return (n+l.CellsPerBlock-1)/l.CellsPerBlock + l.Extra
 }
 
-// Hash identifies the layout together with params, by name, which are whatever else two
-// processes must agree on to compute the same rows. Equal hashes mean that one process
-// can use the other's blocks.
-func (l *Layout) Hash(params map[string]string) [sha256.Size]byte {
+// Describe is the layout together with params, by name, which are whatever else two
+// processes must agree on to compute the same rows: one "name value" a line.
+func (l *Layout) Describe(params map[string]string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "baton kv layout 1\nlayers %d\nkv_heads %d\nhead_dim %d\nk_type %s\nv_type %s\ncells %d\n",
 		l.Layers, l.KVHeads, l.HeadDim, l.KType, l.VType, l.CellsPerBlock)
@@ -184,5 +192,11 @@ func (l *Layout) Hash(params map[string]string) [sha256.Size]byte {
 		// Quoted, so that no value can look like another parameter.
 		fmt.Fprintf(&b, "param %q %q\n", name, params[name])
 	}
-	return sha256.Sum256([]byte(b.String()))
+	return b.String()
+}
+
+// Hash is the SHA-256 of Describe. Equal hashes mean that one process can use the
+// other's blocks.
+func (l *Layout) Hash(params map[string]string) [sha256.Size]byte {
+	return sha256.Sum256([]byte(l.Describe(params)))
 }

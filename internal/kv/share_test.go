@@ -542,3 +542,34 @@ func (m *machine) share(t *rapid.T) {
 		s.plain = false
 	}
 }
+
+// A conversation whose prompts others fill leaves a short block a turn; Layout.Extra
+// says how many of them a sequence may have.
+func TestExtra(t *testing.T) {
+	checkLeaks(t)
+	for _, c := range []struct{ extra, found int }{{0, 9}, {2, 9}, {4, 15}} {
+		l := mustLayout(t, Config{Layers: 1, KVHeads: 1, HeadDim: 4, CellsPerBlock: 8, Extra: c.extra})
+		p := newPool(t, l, Options{MaxBlocks: 8})
+		x := NewIndex(p)
+		s := p.NewSequence()
+		for i := range int32(5) {
+			blocks := reserve(t, p, 1)
+			fillPeer(t, s, blocks, tokens(3*i, 3))
+			if err := s.Adopt(blocks, tokens(3*i, 3)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		x.Insert(s)
+		s.Free()
+		// 5 cells a block are wasted: 16 may be, or 32.
+		if m := x.Lookup(tokens(0, 15), 15); m.Tokens != c.found {
+			t.Errorf("extra %d: %+v, want %d tokens", c.extra, m, c.found)
+		}
+		if got, want := l.BlocksFor(16), 2+l.Extra; got != want {
+			t.Errorf("extra %d: BlocksFor(16) = %d, want %d", c.extra, got, want)
+		}
+	}
+	if _, err := NewLayout(Config{Layers: 1, KVHeads: 1, HeadDim: 4, Extra: -1}); err == nil {
+		t.Error("-1 extra blocks are accepted")
+	}
+}
