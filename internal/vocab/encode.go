@@ -1,5 +1,7 @@
 package vocab
 
+import "unicode/utf8"
+
 // EncodeOptions say what Encode does about special tokens.
 type EncodeOptions struct {
 	// AddSpecial puts BOS before and EOS after the text where the model wants them.
@@ -41,7 +43,6 @@ func (v *Vocab) EncodeParts(dst []int32, parts []Part, addSpecial bool) []int32 
 		dst = append(dst, v.bos)
 	}
 	text, trusted := joinParts(parts)
-	first := true
 	from := 0
 	for i := 0; i < len(text); {
 		i = v.special.candidate(text, i)
@@ -64,12 +65,12 @@ func (v *Vocab) EncodeParts(dst []int32, parts []Part, addSpecial bool) []int32 
 			i++
 			continue
 		}
-		dst = v.encodePlain(dst, text[from:i], first)
+		dst = v.encodePlain(dst, text[from:i], maxRun)
 		dst = append(dst, id)
 		i += n
-		from, first = i, true
+		from = i
 	}
-	dst = v.encodePlain(dst, text[from:], first)
+	dst = v.encodePlain(dst, text[from:], maxRun)
 	if addSpecial && v.addEOS {
 		dst = append(dst, v.eos)
 	}
@@ -80,16 +81,27 @@ func (v *Vocab) EncodeParts(dst []int32, parts []Part, addSpecial bool) []int32 
 // normalization or marking spaces makes it three times as long.
 const maxRun = 1 << 29
 
-// encodePlain encodes text without special tokens.
-func (v *Vocab) encodePlain(dst []int32, text string, first bool) []int32 {
-	for len(text) > maxRun {
-		dst = v.tok.encode(dst, text[:maxRun], first)
-		text, first = text[maxRun:], false
+// encodePlain encodes text without special tokens, in runs of at most limit bytes.
+func (v *Vocab) encodePlain(dst []int32, text string, limit int) []int32 {
+	for first := true; text != ""; first = false {
+		n := runLen(text, limit)
+		dst = v.tok.encode(dst, text[:n], first)
+		text = text[n:]
 	}
-	if text == "" {
-		return dst
+	return dst
+}
+
+// runLen is how much of text makes a run: limit bytes, fewer where that would cut a character.
+func runLen(text string, limit int) int {
+	if len(text) <= limit {
+		return len(text)
 	}
-	return v.tok.encode(dst, text, first)
+	for n := limit; n > limit-utf8.UTFMax; n-- {
+		if utf8.RuneStart(text[n]) {
+			return n
+		}
+	}
+	return limit // not UTF-8
 }
 
 // region is a range of bytes.

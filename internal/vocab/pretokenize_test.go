@@ -1,9 +1,11 @@
 package vocab
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/dlclark/regexp2"
 	"pgregory.net/rapid"
@@ -83,6 +85,70 @@ func text() *rapid.Generator[string] {
 		rapid.Map(rapid.Rune(), func(r rune) string { return string(r) }),
 	)
 	return rapid.Map(rapid.SliceOfN(part, 0, 12), func(p []string) string { return strings.Join(p, "") })
+}
+
+func TestSplitters(t *testing.T) {
+	for _, c := range []struct {
+		pre, text string
+		want      []string
+	}{
+		{"qwen2", "he'S it'ſo 'LLx", []string{"he", "'S", " it", "'ſ", "o", " '", "LLx"}},
+		{"qwen2", "a12 b", []string{"a", "1", "2", " b"}},
+		{"llama-bpe", "a1234 b", []string{"a", "123", "4", " b"}},
+		{"llama-bpe", "x  y\n\n  z", []string{"x", " ", " y", "\n\n", " ", " z"}},
+		{"llama-bpe", "!\r\n\r\n  \n x", []string{"!\r\n\r\n", "  \n", " x"}},
+		{"llama-bpe", "\u00a0x \u00a0", []string{"\u00a0x", " \u00a0"}},
+		{"gpt-2", "it'S don't  1234 x\n\ty", []string{"it", "'", "S", " don", "'t", " ", " 1234", " x", "\n", "\t", "y"}},
+		{"smollm", "a  12 b", []string{"a", "  ", "1", "2", " b"}},
+		{"default", "a+b 12345!", []string{"a", "+", "b", " ", "123", "45", "!"}},
+		// :-~ has the ASCII letters in it, so that the pattern of punctuation cuts before é.
+		{"deepseek-llm", "café 12\n\n日本", []string{"caf", "é", " ", "12", "\n", "\n", "日本"}},
+	} {
+		var got []string
+		preTokenizers[c.pre].split(c.text, func(p string) { got = append(got, p) })
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q\n got %q\nwant %q", c.pre, c.text, got, c.want)
+		}
+	}
+}
+
+// Text too long for 32-bit positions is encoded in runs: no byte is lost, no character cut,
+// and only the first run begins a text.
+func TestRuns(t *testing.T) {
+	v, err := New(runMetadata{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text = "aé aé\xff\x80\x80\x80\x80\x80aa"
+	for limit := utf8.UTFMax; limit < len(text)+2; limit++ {
+		ids := v.encodePlain(nil, text, limit)
+		if got := string(v.Decode(ids, false)); got != text {
+			t.Errorf("runs of %d: %q came back as %q", limit, text, got)
+		}
+		for _, id := range ids {
+			if p := v.piece(id); p == "\xc3" || p == "\xa9" {
+				t.Errorf("runs of %d: é was cut", limit)
+			}
+		}
+	}
+}
+
+// runMetadata is a SentencePiece vocabulary of the 256 bytes, a space, a and é.
+type runMetadata struct{}
+
+func (runMetadata) NeedString(string) (string, error)           { return "llama", nil }
+func (runMetadata) StringOr(_, def string) (string, error)      { return def, nil }
+func (runMetadata) UintOr(_ string, def uint64) (uint64, error) { return def, nil }
+func (runMetadata) BoolOr(key string, def bool) (bool, error)   { return def, nil }
+func (runMetadata) Floats(string) ([]float32, bool, error)      { return make([]float32, 259), true, nil }
+func (runMetadata) Ints(string) (types []int32, ok bool, err error) {
+	return append(slices.Repeat([]int32{6}, 256), 1, 1, 1), true, nil
+}
+func (runMetadata) Strings(string) (tokens []string, ok bool, err error) {
+	for b := range 256 {
+		tokens = append(tokens, fmt.Sprintf("<0x%02X>", b))
+	}
+	return append(tokens, spaceMark, "a", "é"), true, nil
 }
 
 func TestSplittersAgainstRegexp(t *testing.T) {

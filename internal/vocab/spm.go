@@ -98,9 +98,6 @@ func (v *Vocab) initSPM(md Metadata) error {
 
 // encode implements tokenizer.
 func (p *spm) encode(dst []int32, text string, first bool) []int32 {
-	if text == "" {
-		return dst
-	}
 	escaped := strings.ReplaceAll(text, " ", spaceMark)
 	if first && p.v.addSpace {
 		escaped = spaceMark + escaped

@@ -59,8 +59,8 @@ const (
 
 // tokenizer encodes text that holds no special tokens.
 type tokenizer interface {
-	// encode appends the ids of text. first says that text begins the input or
-	// follows a special token.
+	// encode appends the ids of text, which is not empty. first says that text begins
+	// the input or follows a special token, and does not continue the text before it.
 	encode(dst []int32, text string, first bool) []int32
 }
 
