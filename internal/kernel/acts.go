@@ -98,7 +98,7 @@ func quantizeActsGeneric(dst []actBlock, x []float32) {
 			*a = actBlock{}
 			continue
 		}
-		a.d = m/127 + (m - m) // the second is 0, or NaN if m is not finite
+		a.d = m/127 + m*0 // m*0 is 0, or NaN if m is not finite
 		inv := 127 / m
 		var sum [2]int32
 		for j, v := range x {

@@ -190,14 +190,7 @@ func TestMatMulInvariant(t *testing.T) {
 				w = randomMatrix(t, typ, rows, cols, uint64(rows))
 			}
 			x := normals(uint64(typ), maxN*cols, 10)
-			before := Active()
-			if err := Use("generic"); err != nil {
-				t.Fatal(err)
-			}
-			want := product(t, pools[0], &w, x, maxN)
-			if err := Use(before); err != nil {
-				t.Fatal(err)
-			}
+			want := genericProduct(t, &w, x, maxN)
 			forEachImpl(t, func(t *testing.T) {
 				for i, n := range sizes {
 					if Active() == "generic" && n > 64 {
@@ -207,7 +200,7 @@ func TestMatMulInvariant(t *testing.T) {
 					got := product(t, pools[i%3], &w, x[t0*cols:(t0+n)*cols], n)
 					for j, v := range got {
 						if ref := want[t0*rows+j]; !sameFloat(v, ref) {
-							t.Fatalf("%s, %d rows, %d tokens, %d workers: token %d row %d is %x, alone in generic %x",
+							t.Fatalf("%s, %d rows, %d tokens, %d workers: token %d row %d is %x, in generic %x",
 								typ, rows, n, pools[i%3].Workers(), j/rows, j%rows, v, ref)
 						}
 					}
@@ -215,6 +208,49 @@ func TestMatMulInvariant(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestMatMulLongRows has rows of several lengths, the longest so long that a panel does
+// not hold one whole.
+func TestMatMulLongRows(t *testing.T) {
+	p := NewPool(1)
+	defer p.Close()
+	const rows, n = 37, 9
+	for _, typ := range int8Types {
+		f, _ := typ.Format()
+		for _, blocks := range []int{f.Elems / 32, 9 * f.Elems / 32, 136, 264} {
+			cols := 32 * blocks
+			w := noiseMatrix(t, typ, rows, cols, uint64(blocks))
+			x := normals(uint64(typ), n*cols, 10)
+			want := genericProduct(t, &w, x, n)
+			forEachImpl(t, func(t *testing.T) {
+				for _, m := range []int{1, 2, 4, 7, n} {
+					for j, v := range product(t, p, &w, x[:m*cols], m) {
+						if !sameFloat(v, want[j]) {
+							t.Fatalf("%s, %d columns, %d tokens: token %d row %d is %x, in generic %x",
+								typ, cols, m, j/rows, j%rows, v, want[j])
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// genericProduct is the product that the plain-Go implementation gives.
+func genericProduct(t *testing.T, w *Matrix, x []float32, n int) []float32 {
+	t.Helper()
+	before := Active()
+	if err := Use("generic"); err != nil {
+		t.Fatal(err)
+	}
+	p := NewPool(1)
+	defer p.Close()
+	y := product(t, p, w, x, n)
+	if err := Use(before); err != nil {
+		t.Fatal(err)
+	}
+	return y
 }
 
 func sameFloat(a, b float32) bool {

@@ -21,28 +21,31 @@ type tileArgs struct {
 	more     uintptr // not 0: add to what dst holds
 }
 
-// tileKernels multiply tiles of rows of one weight type with a few tokens.
+// tileKernels multiply tiles of rows of one weight type with a few tokens. Rows lie in
+// the lanes of the registers: rows of them in one register.
 //
-// A narrow kernel multiplies 16 rows with 1, 2 or 4 tokens, straight from the weights
+// A narrow kernel multiplies rows rows with 1, 2 or 4 tokens, straight from the weights
 // as they lie in the file: each byte is read once.
 //
-// For more tokens, unpack first writes 16 rows to a panel, and the wide kernels
-// multiply 32 rows of it with 2, 4 or 6 tokens. A panel holds, for each block of 32
-// columns, a record of the rows 0-15 and one of the rows 16-31. A record has 8 times 64
-// bytes: the unsigned weights of 4 columns for row 0, row 1 and so on; then 16 float32
-// scales; then, where the type has them, 16 float32 minima or two times 16 int32 scales.
+// For more tokens, unpack first writes rows rows to a panel, and the wide kernels
+// multiply twice that many of it with a few tokens. A panel consists of records, for
+// each block of 32 columns one of 16 rows (AVX2) or two of 16 rows each (AVX-512). A
+// record has 8 times 64 bytes: the weights of 4 columns for row 0, row 1 and so on; then
+// 16 float32 scales; then, where the type has them, 16 float32 minima or two times 16
+// int32 scales. Weights are unsigned where that suits the kernel.
 type tileKernels struct {
+	rows    int
 	narrow  [5]func(*tileArgs) // by the number of tokens; nil: none
 	wide    [7]func(*tileArgs)
 	maxWide int // tokens of the widest of these
 	unpack  func(*tileArgs)
-	record  uintptr // its size in bytes
+	block   int // bytes of a block of 32 columns in the panel
+	second  int // where in it the second half of the rows begins
 }
 
 const (
-	tileRows      = 16 // of a narrow kernel and of unpack
-	wideRows      = 2 * tileRows
-	wideTokens    = 6
+	maxWideRows   = 32
+	maxWideTokens = 6
 	panelBlocks   = 128 // unpacked at once: some 150 KB, which stay in the second-level cache
 	actBlockBytes = unsafe.Sizeof(actBlock{})
 )
@@ -55,16 +58,12 @@ type tileScratch struct {
 	args  tileArgs // here, since the arguments of a function variable escape
 	rows  []byte   // copies of the last rows, padded with zeros to a whole tile
 	panel []byte
-	out   [wideTokens * wideRows]float32
+	out   [maxWideTokens * maxWideRows]float32
 }
 
 // int8RowsTiled is int8Rows with the kernels in tiles.
 func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int, sc *scratch) {
 	k, s := tiles[w.Type], &sc.tile
-	if k == nil {
-		int8RowsGeneric(dst, ld, w, x, n, r0, r1, sc)
-		return
-	}
 	blocks := w.Cols / blockCols
 	s.args = tileArgs{stride: uintptr(blocks) * actBlockBytes}
 	m := n
@@ -73,20 +72,21 @@ func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int
 	}
 	if m < len(k.narrow) && k.narrow[m] != nil {
 		s.args.x = &x[0]
-		for r := r0; r < r1; r += tileRows {
-			s.take(w, r, r1, 0, blocks)
-			s.run(k.narrow[m], dst[r:], ld, tileRows, min(tileRows, r1-r), m, n)
+		for r := r0; r < r1; r += k.rows {
+			s.take(w, k.rows, r, r1, 0, blocks)
+			s.run(k.narrow[m], dst[r:], ld, k.rows, min(k.rows, r1-r), m, n)
 		}
 		return
 	}
-	s.panel = sized(s.panel, 2*int(k.record)*min(blocks, panelBlocks))
-	for r := r0; r < r1; r += wideRows {
+	s.panel = sized(s.panel, k.block*min(blocks, panelBlocks))
+	wide := 2 * k.rows
+	for r := r0; r < r1; r += wide {
 		for b := 0; b < blocks; b += panelBlocks {
 			s.unpack(k, w, r, r1, b, min(panelBlocks, blocks-b))
 			for t := 0; t < n; {
 				m := min(evenTokens(n-t), k.maxWide)
 				s.args.x = &x[t*blocks+b]
-				s.run(k.wide[m], dst[t*ld+r:], ld, wideRows, min(wideRows, r1-r), m, min(m, n-t))
+				s.run(k.wide[m], dst[t*ld+r:], ld, wide, min(wide, r1-r), m, min(m, n-t))
 				t += m
 			}
 		}
@@ -97,29 +97,29 @@ func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int
 // room for the one more.
 func evenTokens(n int) int { return n + n&1 }
 
-// unpack writes the rows from r on, up to wideRows and below r1, to the panel: columns
-// from block b on.
+// unpack writes the rows from r on, as many as a wide kernel takes but below r1, to the
+// panel: columns from block b on.
 func (s *tileScratch) unpack(k *tileKernels, w *Matrix, r, r1, b, blocks int) {
-	for half := range uintptr(2) {
-		s.take(w, min(r+int(half)*tileRows, r1), r1, b, blocks)
-		s.args.panel = &s.panel[half*k.record]
+	for half := range 2 {
+		s.take(w, k.rows, min(r+half*k.rows, r1), r1, b, blocks)
+		s.args.panel = &s.panel[half*k.second]
 		k.unpack(&s.args)
 	}
 	s.args.panel, s.args.more = &s.panel[0], uintptr(b)
 }
 
-// take makes the rows from r on the rows of the next kernel: columns from block b on.
-// What a tile has beyond r1 is zero.
-func (s *tileScratch) take(w *Matrix, r, r1, b, blocks int) {
+// take makes n rows from r on the rows of the next kernel: columns from block b on.
+// Rows from r1 on are zero.
+func (s *tileScratch) take(w *Matrix, n, r, r1, b, blocks int) {
 	f, _ := w.Type.Format()
 	at, size := b*blockCols/f.Elems*f.Bytes, blocks*blockCols/f.Elems*f.Bytes
 	a := &s.args
 	a.blocks = uintptr(blocks)
-	if r+tileRows <= r1 {
+	if r+n <= r1 {
 		a.w, a.rowBytes = &w.Data[r*w.RowBytes+at], uintptr(w.RowBytes)
 		return
 	}
-	s.rows = sized(s.rows, tileRows*size)
+	s.rows = sized(s.rows, n*size)
 	clear(s.rows)
 	for i := 0; r+i < r1; i++ {
 		copy(s.rows[i*size:], w.Row(r + i)[at:][:size])
