@@ -67,6 +67,9 @@ func BenchmarkRead(b *testing.B) {
 			p := NewPool(workers)
 			defer p.Close()
 			x := make([]float32, 64<<20)
+			for i := range x {
+				x[i] = float32(i)
+			}
 			const piece = 256 << 10
 			fn := func(task, _ int) { Max(x[task*piece : (task+1)*piece]) }
 			for b.Loop() {

@@ -71,6 +71,11 @@ func (t weightType) advance(a *asm, steps int) {
 	a.f("ADDQ $%d, R10", steps*64)
 }
 
+// askNext sets R13 to the next four rows. They follow in memory, but the hardware sees
+// four short streams. Asking for them in the order of memory, evenly spread over the work
+// on the rows at hand, nearly doubles the speed at which memory is read.
+func askNext(a *asm) { a.f("LEAQ (SI)(BX*4), R13") }
+
 // floatAVX512 writes the products of 4 rows with 1 to 6 tokens: register 4*t+r holds
 // the 16 lanes of row r and token t.
 func floatAVX512(a *asm) {
@@ -114,15 +119,14 @@ func dotAVX512(a *asm, t weightType, m int) {
 	if t.panel {
 		carry(dotCarryIn, start, func(i int) { a.f("VMOVUPS %d(R12), Z%d", i*64, i) })
 		a.at(start)
-	} else if m == 1 {
-		a.comment("the next four rows, which the hardware does not foresee")
-		a.f("LEAQ (SI)(BX*4), R13")
+	} else {
+		askNext(a)
 	}
 	a.at(loop)
 	for step := range 2 {
 		for r := range 4 {
-			if !t.panel && m == 1 && (step == 0 || t.bytes == 64) {
-				a.f("PREFETCHT0 %d%s", step*t.bytes, []string{"(R13)", "(R13)(BX*1)", "(R13)(BX*2)", "(R13)(DX*1)"}[r])
+			if !t.panel && (step == 0 || t.bytes == 64) {
+				a.f("PREFETCHT1 %d(R13)", 64*r+256*step)
 			}
 			load(r, step)
 		}
@@ -135,8 +139,8 @@ func dotAVX512(a *asm, t weightType, m int) {
 		}
 	}
 	t.advance(a, 2)
-	if !t.panel && m == 1 {
-		a.f("ADDQ $%d, R13", 2*t.bytes)
+	if !t.panel {
+		a.f("ADDQ $%d, R13", 2*4*t.bytes)
 	}
 	a.f("SUBQ $2, CX")
 	a.f("JNZ %s", loop)
@@ -235,7 +239,17 @@ func dotAVX2(a *asm, t weightType, m, first, rows int) {
 			a.f("VMOVUPS %s, Y%d", at, reg)
 		}
 	}
+	ahead := !t.panel && first == 0
+	if ahead {
+		askNext(a)
+	}
 	a.at(loop)
+	if ahead {
+		for line := range t.bytes * 4 / 64 {
+			a.f("PREFETCHT1 %d(R13)", 64*line)
+		}
+		a.f("ADDQ $%d, R13", 4*t.bytes)
+	}
 	for half := range 2 {
 		if m == 1 {
 			a.f("VMOVUPS %d(R8), Y%d", half*32, xReg)
