@@ -13,6 +13,7 @@ import (
 // under Pool.mu alone; so either is enough to read it.
 type sharing struct {
 	reader   *shm.Object // a read-only descriptor of the memory, which carries the lease
+	writer   *os.File    // a read-write one to give away, opened beforehand
 	readOnly bool        // this process maps the memory through reader
 	stale    bool        // there may be rows in it of a former use
 	leased   bool        // reader holds a lease
@@ -84,6 +85,13 @@ func (b *Block) makeShared() error {
 		}
 		b.note(func(s *sharing) { s.stale = false })
 	}
+	if b.writer == nil {
+		writer, err := b.openWriter()
+		if err != nil {
+			return err
+		}
+		b.note(func(s *sharing) { s.writer = writer })
+	}
 	return b.mapReadOnly()
 }
 
@@ -95,6 +103,9 @@ func (b *Block) makeLocal() error {
 		if err := b.reader.Unlease(); err != nil {
 			return err
 		}
+	}
+	if err := b.closeWriter(); err != nil {
+		return err
 	}
 	if err := b.mapping.Remap(b.object, shm.ReadWrite); err != nil {
 		return err
@@ -128,15 +139,35 @@ func (b *Block) markRows(k []uint16) {
 	}
 }
 
-// WriterFile opens a descriptor that its receiver can write to the block with. It
-// counts as a writer for Lease until it and every mapping made with it are gone.
-func (b *Block) WriterFile() (*os.File, error) {
+// openWriter opens a read-write descriptor that counts as a writer for Lease.
+func (b *Block) openWriter() (*os.File, error) {
 	o, err := b.object.ReopenReadWrite()
 	if err != nil {
 		return nil, err
 	}
-	file, err := o.Dup()
-	return file, errors.Join(err, o.Close())
+	return o.Detach()
+}
+
+// closeWriter closes the descriptor that was not given away.
+func (b *Block) closeWriter() error {
+	if b.writer == nil {
+		return nil
+	}
+	err := b.writer.Close()
+	b.note(func(s *sharing) { s.writer = nil })
+	return err
+}
+
+// WriterFile returns a descriptor that its receiver can write to the block with. It
+// counts as a writer for Lease until it and every mapping made with it are gone.
+func (b *Block) WriterFile() (*os.File, error) {
+	b.shareMu.Lock()
+	defer b.shareMu.Unlock()
+	if file := b.writer; file != nil {
+		b.note(func(s *sharing) { s.writer = nil })
+		return file, nil
+	}
+	return b.openWriter()
 }
 
 // ReaderFile opens a descriptor that its receiver can read the block with. Unless the
@@ -161,6 +192,9 @@ func (b *Block) Lease() error {
 	}
 	if !b.readOnly {
 		return errors.New("kv: lease: the block was not made for sharing")
+	}
+	if err := b.closeWriter(); err != nil {
+		return err
 	}
 	if err := b.reader.Lease(); err != nil {
 		return err

@@ -96,6 +96,9 @@ func (b *Block) close() error {
 	if b.mapping != nil {
 		err = b.mapping.Unmap()
 	}
+	if b.writer != nil {
+		err = errors.Join(err, b.writer.Close())
+	}
 	if b.reader != nil {
 		err = errors.Join(err, b.reader.Close())
 	}

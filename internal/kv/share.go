@@ -190,7 +190,7 @@ func (p *Pool) refresh() bool {
 	}
 	ready := 0
 	for i, b := range p.freeShared {
-		if !b.stale {
+		if !b.stale && b.writer != nil {
 			ready++
 			continue
 		}
