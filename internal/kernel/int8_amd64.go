@@ -9,19 +9,25 @@ var _ = register("generic", func() {
 })
 
 var _ = register("avx2", func() {
-	int8Rows, tiles = int8RowsTiled, tilesAVX2
+	quantizeActs, int8Rows, tiles = quantizeActsAVX2, int8RowsTiled, tilesAVX2
 })
 
 var _ = register("avx512", func() {
 	quantizeActs, int8Rows, tiles = quantizeActsAVX512, int8RowsTiled, tilesAVX512
 })
 
+func quantizeActsAVX2(dst []actBlock, x []float32) {
+	if len(dst) > 0 {
+		quantizeAVX2(&dst[0], &x[0], len(dst))
+	}
+}
+
 func quantizeActsAVX512(dst []actBlock, x []float32) {
 	n := len(dst) / 4
 	if n > 0 {
 		quantize4AVX512(&dst[0], &x[0], n)
 	}
-	quantizeActsGeneric(dst[4*n:], x[4*n*blockCols:])
+	quantizeActsAVX2(dst[4*n:], x[4*n*blockCols:])
 }
 
 var tilesAVX2 = map[quant.Type]*tileKernels{
@@ -101,6 +107,9 @@ var tilesAVX512 = map[quant.Type]*tileKernels{
 		second:  704,
 	},
 }
+
+//go:noescape
+func quantizeAVX2(dst *actBlock, x *float32, n int)
 
 //go:noescape
 func quantize4AVX512(dst *actBlock, x *float32, n int)
