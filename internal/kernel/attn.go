@@ -140,8 +140,9 @@ func (a *Attention) plan(workers int) {
 		if s.N > 1 && rows > smallRows {
 			// A chunk of rows unpacks all of K and V: few large chunks are cheaper,
 			// many small ones spread better.
-			chunk := rows * a.KVHeads / (4 * workers)
-			chunk = max(min(chunk, maxChunkRows), 4*blockRows) / blockRows * blockRows
+			chunks := max(ceilDiv(4*workers, a.KVHeads), ceilDiv(rows, maxChunkRows))
+			chunks = max(1, min(chunks, rows/(4*blockRows)))
+			chunk := ceilDiv(ceilDiv(rows, chunks), blockRows) * blockRows
 			for row := (rows - 1) / chunk * chunk; row >= 0; row -= chunk { // longest first
 				for h := range a.KVHeads {
 					a.tasks = append(a.tasks, attnTask{seq: i, head: h, last: h + 1, row: row, rows: min(chunk, rows-row), tile: -1})
@@ -192,17 +193,15 @@ func (a *Attention) query(dst []float32, s *AttnSeq, row, rows, h int) {
 	for i := range rows {
 		token, g := (row+i)/group, (row+i)%group
 		from := s.Q[(token*a.Heads+h*group+g)*a.HeadDim:][:a.HeadDim]
-		to := dst[i*a.HeadDim:][:a.HeadDim]
-		copy(to, from)
-		scaleRow(to, scale)
+		scaleRow(dst[i*a.HeadDim:][:a.HeadDim], from, scale)
 	}
 }
 
-// scaleRow multiplies x with s.
-func scaleRow(x []float32, s float32) {
+// scaleRow writes x*s to dst, which may be x.
+func scaleRow(dst, x []float32, s float32) {
 	n := len(x) &^ 15
-	scale(x[:n], s)
-	scaleGeneric(x[n:], s)
+	scale(dst[:n], x[:n], s)
+	scaleGeneric(dst[n:], x[n:], s)
 }
 
 // output is the row of Out for a query row.
@@ -218,11 +217,16 @@ func (a *Attention) visible(s *AttnSeq, row, tile int) int {
 }
 
 // merge adds a tile with maximum mt and sum lt to m and l and returns the factors of
-// the outputs of both.
+// the outputs of both. One of them is 1.
 func merge(m, l *float32, mt, lt float32) (fa, fb float32) {
-	top := max(*m, mt)
-	fa, fb = exp2neg(*m-top), exp2neg(mt-top)
-	*m, *l = top, float32(*l*fa)+float32(lt*fb)
+	fa, fb = 1, 1
+	if mt > *m {
+		fa = exp2neg(*m - mt)
+		*m = mt
+	} else {
+		fb = exp2neg(mt - *m)
+	}
+	*l = float32(*l*fa) + float32(lt*fb)
 	return fa, fb
 }
 
@@ -237,5 +241,5 @@ func (a *Attention) runMerge(task, _ int) {
 		fa, fb := merge(&m, &l, a.partML[2*part], a.partML[2*part+1])
 		mergeRow(out, a.partO[part*a.HeadDim:][:a.HeadDim], fa, fb)
 	}
-	scaleRow(out, 1/l)
+	scaleRow(out, out, 1/l)
 }

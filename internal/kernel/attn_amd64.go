@@ -2,8 +2,6 @@
 
 package kernel
 
-import "unsafe"
-
 // rowsArgs are the arguments of the kernels that read K or V rows in place. The
 // assembly knows the order of the fields.
 type rowsArgs struct {
@@ -62,10 +60,10 @@ func weightedPanelAVX512(a *panelArgs)
 func weightedPanelAVX2(a *panelArgs)
 
 //go:noescape
-func exp2SumAVX512(s *float32, n int, sum *lanes) (m float32)
+func exp2SumAVX512(s *float32, n int) (m, l float32)
 
 //go:noescape
-func exp2SumAVX2(s *float32, n int, sum *lanes) (m float32)
+func exp2SumAVX2(s *float32, n int) (m, l float32)
 
 //go:noescape
 func mergeRowAVX2(o, tile *float32, n int, fa, fb float32)
@@ -164,16 +162,13 @@ func weightedPanel(o, p, vp []float32, n, dim int, fa, fb *[blockRows]float32) {
 }
 
 func exp2Sum(s []float32) (m, l float32) {
-	if level == levelGeneric {
-		return exp2SumGeneric(s)
+	switch level {
+	case levelAVX512:
+		return exp2SumAVX512(&s[0], len(s))
+	case levelAVX2:
+		return exp2SumAVX2(&s[0], len(s))
 	}
-	var sum lanes
-	if level == levelAVX512 {
-		m = exp2SumAVX512(unsafe.SliceData(s), len(s), &sum)
-	} else {
-		m = exp2SumAVX2(unsafe.SliceData(s), len(s), &sum)
-	}
-	return m, sum.reduceSum()
+	return exp2SumGeneric(s)
 }
 
 func mergeRow(o, tile []float32, fa, fb float32) {

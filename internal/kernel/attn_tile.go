@@ -11,9 +11,8 @@ const (
 	blockRows = 6
 	panelCols = 32
 
-	// maxChunkRows bounds the query rows of one task: their outputs and queries stay
-	// in the L2 cache beside the unpacked tile.
-	maxChunkRows = 42 * blockRows
+	// maxChunkRows bounds the query rows of one task and so a worker's memory.
+	maxChunkRows = 1024
 
 	// rowStep is the number of K or V rows that a small group works on before it goes
 	// on to the next head: the registers of the score kernel, and few enough that
@@ -176,9 +175,7 @@ func (a *Attention) runRows(t *attnTask, w *attnWork) {
 		}
 	}
 	for r := range t.rows {
-		out := a.output(s, t.row+r, t.head)
-		copy(out, w.o[r*dim:])
-		scaleRow(out, 1/w.l[r])
+		scaleRow(a.output(s, t.row+r, t.head), w.o[r*dim:][:dim], 1/w.l[r])
 	}
 }
 

@@ -99,9 +99,7 @@ func Softmax(x []float32) {
 		x[i] = exp32(x[i] - m)
 		l[i-n] += x[i]
 	}
-	s := 1 / l.reduceSum()
-	scale(x[:n], s)
-	scaleGeneric(x[n:], s)
+	scaleRow(x, x, 1/l.reduceSum())
 }
 
 // Max is the largest element, NaNs left out; -Inf when there is none.

@@ -11,7 +11,7 @@ func addAVX2(dst, x *float32, n int)
 func mulAVX2(dst, x *float32, n int)
 
 //go:noescape
-func scaleAVX2(x *float32, n int, s float32)
+func scaleAVX2(dst, x *float32, n int, s float32)
 
 //go:noescape
 func scaleMulAVX2(dst, x, w *float32, n int, s float32)
@@ -71,12 +71,12 @@ func mul(dst, x []float32) {
 	mulAVX2(&dst[0], &x[0], len(dst))
 }
 
-func scale(x []float32, s float32) {
+func scale(dst, x []float32, s float32) {
 	if level == levelGeneric || len(x) == 0 {
-		scaleGeneric(x, s)
+		scaleGeneric(dst, x, s)
 		return
 	}
-	scaleAVX2(&x[0], len(x), s)
+	scaleAVX2(&dst[0], &x[0], len(x), s)
 }
 
 func scaleMul(dst, x, w []float32, s float32) {

@@ -44,16 +44,16 @@ loop:
 	VZEROUPPER
 	RET
 
-// func scaleAVX2(x *float32, n int, s float32)
-TEXT ·scaleAVX2(SB), NOSPLIT, $0-20
-	MOVQ         x+0(FP), DI
-	MOVQ         n+8(FP), CX
-	VBROADCASTSS s+16(FP), Y2
+// func scaleAVX2(dst, x *float32, n int, s float32)
+TEXT ·scaleAVX2(SB), NOSPLIT, $0-28
+	ARGS2
+	VBROADCASTSS s+24(FP), Y2
 loop:
-	VMULPS  (DI), Y2, Y0
-	VMULPS  32(DI), Y2, Y1
+	VMULPS  (SI), Y2, Y0
+	VMULPS  32(SI), Y2, Y1
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
+	ADDQ    $64, SI
 	ADDQ    $64, DI
 	SUBQ    $16, CX
 	JNZ     loop

@@ -128,11 +128,10 @@ loop:
 	VPADDD Y1, Y3, Y3 \
 	VANDNPS Y3, Y5, Y3
 
-// func exp2SumAVX2(s *float32, n int, sum *lanes) (m float32)
-TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-28
+// func exp2SumAVX2(s *float32, n int) (m, l float32)
+TEXT ·exp2SumAVX2(SB), NOSPLIT, $0-24
 	MOVQ         s+0(FP), SI
 	MOVQ         n+8(FP), CX
-	MOVQ         sum+16(FP), DI
 	MOVQ         SI, R8
 	MOVQ         CX, R9
 	MOVL         $0xff800000, AX
@@ -154,7 +153,7 @@ max:
 	VMAXPS       X0, X1, X0
 	VPERMILPS    $0xb1, X0, X1
 	VMAXSS       X0, X1, X0
-	VMOVSS       X0, m+24(FP)
+	VMOVSS       X0, m+16(FP)
 	VBROADCASTSS X0, Y8
 	VXORPS       Y6, Y6, Y6
 	VXORPS       Y7, Y7, Y7
@@ -172,7 +171,13 @@ loop:
 	ADDQ    $64, SI
 	SUBQ    $16, CX
 	JNZ     loop
-	VMOVUPS Y6, (DI)
-	VMOVUPS Y7, 32(DI)
+	VADDPS       Y7, Y6, Y0 // lanes l and l+8, then as reduceSum goes on
+	VEXTRACTF128 $1, Y0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0x4e, X0, X1
+	VADDPS       X1, X0, X0
+	VPERMILPS    $0xb1, X0, X1
+	VADDSS       X1, X0, X0
+	VMOVSS       X0, l+20(FP)
 	VZEROUPPER
 	RET

@@ -106,11 +106,10 @@ loop:
 	VZEROUPPER
 	RET
 
-// func exp2SumAVX512(s *float32, n int, sum *lanes) (m float32)
-TEXT ·exp2SumAVX512(SB), NOSPLIT, $0-28
+// func exp2SumAVX512(s *float32, n int) (m, l float32)
+TEXT ·exp2SumAVX512(SB), NOSPLIT, $0-24
 	MOVQ         s+0(FP), SI
 	MOVQ         n+8(FP), CX
-	MOVQ         sum+16(FP), DI
 	MOVQ         SI, R8
 	MOVQ         CX, R9
 	MOVL         $0xff800000, AX
@@ -129,7 +128,7 @@ max:
 	VMAXPS        X0, X1, X0
 	VPERMILPS     $0xb1, X0, X1
 	VMAXSS        X0, X1, X0
-	VMOVSS        X0, m+24(FP)
+	VMOVSS        X0, m+16(FP)
 	VBROADCASTSS  X0, Z8
 	VPXORD        Z6, Z6, Z6
 	CONST2(0, Z16)
@@ -161,6 +160,14 @@ loop:
 	ADDQ        $64, SI
 	SUBQ        $16, CX
 	JNZ         loop
-	VMOVUPS     Z6, (DI)
+	VEXTRACTF64X4 $1, Z6, Y0 // lanes l and l+8, then as reduceSum goes on
+	VADDPS        Y0, Y6, Y0
+	VEXTRACTF128  $1, Y0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPS     $0x4e, X0, X1
+	VADDPS        X1, X0, X0
+	VPERMILPS     $0xb1, X0, X1
+	VADDSS        X1, X0, X0
+	VMOVSS        X0, l+20(FP)
 	VZEROUPPER
 	RET

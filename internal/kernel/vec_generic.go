@@ -21,9 +21,9 @@ func mulGeneric(dst, x []float32) {
 	}
 }
 
-func scaleGeneric(x []float32, s float32) {
-	for i := range x {
-		x[i] *= s
+func scaleGeneric(dst, x []float32, s float32) {
+	for i, v := range x {
+		dst[i] = v * s
 	}
 }
 

@@ -4,7 +4,7 @@ package kernel
 
 func add(dst, x []float32)                    { addGeneric(dst, x) }
 func mul(dst, x []float32)                    { mulGeneric(dst, x) }
-func scale(x []float32, s float32)            { scaleGeneric(x, s) }
+func scale(dst, x []float32, s float32)       { scaleGeneric(dst, x, s) }
 func sumSquares(l *lanes, x []float32)        { sumSquaresGeneric(l, x) }
 func scaleMul(dst, x, w []float32, s float32) { scaleMulGeneric(dst, x, w, s) }
 func swiGLU(dst, gate, up []float32)          { swiGLUGeneric(dst, gate, up) }
