@@ -11,7 +11,7 @@
 //	R9, R10, R11, R12  1, 3, 5 and 7 times the bytes of a row
 //	SI  token 0 at the current block; DX, R14  1 and 3 times the bytes of a token
 //	CX  blocks left; where scales are copied to the frame first: after this chunk
-//	R15 where to prefetch: the same block of the next tile
+//	R15 where to prefetch: the same block of the rows ahead
 
 #define LOAD_ROWS \
 	MOVQ tileArgs_w(DI), R8; \
@@ -20,7 +20,7 @@
 	LEAQ (R9)(R9*4), R11; \
 	LEAQ (R10)(R9*4), R12; \
 	LEAQ (R8)(R9*8), R13; \
-	LEAQ (R13)(R9*8), R15; \
+	MOVQ tileArgs_ahead(DI), R15; \
 	MOVQ tileArgs_blocks(DI), CX
 
 #define LOAD_TOKENS \

@@ -46,7 +46,7 @@
 	VPAND Y14, Y0, Y0
 
 // PACKED loads the weights of a block to Y8-Y11 and prefetches the same block of the
-// next tile, 144 bytes.
+// rows ahead, 144 bytes.
 #define PACKED \
 	ROWS8(2); \
 	PREFETCHT1 (R15); \

@@ -8,7 +8,7 @@
 // A weight stands for itself minus 8; n8 of the activations undoes that.
 
 // WEIGHTS gives the eight registers of a block's weights to OP; Z31 is 0x0f in each
-// byte. It also prefetches the same block of the next tile, 288 bytes; spread out, since
+// byte. It also prefetches the same block of the rows ahead, 288 bytes; spread out, since
 // a burst of prefetches holds up the loads behind it.
 #define WEIGHTS(OP) \
 	ROWS16(2); \

@@ -143,7 +143,7 @@
 	FINISH(j+1, (SI)(DX*1), Y15, Y13); \
 	ADDQ $actBlock__size, SI
 
-// AHEAD prefetches 288 bytes of the next tile, a quarter of a block of its 8 rows.
+// AHEAD prefetches 288 bytes of the rows ahead, a quarter of a block of its 8 rows.
 #define AHEAD \
 	PREFETCHT1 (R15); \
 	PREFETCHT1 64(R15); \

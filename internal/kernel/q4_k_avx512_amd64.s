@@ -73,7 +73,7 @@
 
 // PAIR loads the weights of two sub-blocks to Z8-Z15. LOW and HIGH give those of the
 // first, and 16 times those of the second, to OP. Between them they prefetch 576 bytes
-// of the next tile, a quarter of a block of its 16 rows; spread out, since a burst of
+// of the rows ahead, a quarter of a block of its 16 rows; spread out, since a burst of
 // prefetches holds up the loads behind it.
 #define PAIR(off) \
 	ROWS16(off); \

@@ -102,7 +102,7 @@
 	TOKEN1_SECOND(g)
 
 // GROUPS gives the weights of half c of the four groups, in Y0-Y3, to OP(g, number of
-// the group's first scale). It prefetches 420 bytes of the next tile, a quarter of a
+// the group's first scale). It prefetches 420 bytes of the rows ahead, a quarter of a
 // block of its 8 rows.
 #define GROUPS(h, c, OP) \
 	ROWS8(128+32*h+16*c); \

@@ -22,7 +22,7 @@
 
 // GROUP0 to GROUP3 give the four registers of half c of a group to OP(g, c, k, W), k
 // being the columns 4k to 4k+3 of the half. Z31 is 0x0f in each byte, Z30 is 0x3f.
-// Each two of them prefetch 420 bytes of the next tile, an eighth of a block of its 16
+// Each two of them prefetch 420 bytes of the rows ahead, an eighth of a block of its 16
 // rows; spread out, since a burst of prefetches holds up the loads behind it.
 #define GROUP0(OP, c) \
 	VPSLLD $4, Z0, Z4; \

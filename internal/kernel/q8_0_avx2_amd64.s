@@ -36,7 +36,7 @@
 	ADD((SI)(DX*1), Y7, Y6, Y13, Y2)
 
 // WEIGHTS gives the eight registers of a block's weights to OP and prefetches the same
-// block of the next tile, 272 bytes.
+// block of the rows ahead, 272 bytes.
 #define WEIGHTS(OP) \
 	ROWS8(2); \
 	PREFETCHT1 (R15); \

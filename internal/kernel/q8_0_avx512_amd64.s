@@ -8,7 +8,7 @@
 // bits (w+128); n128 of the activations undoes that.
 
 // WEIGHTS gives the eight registers of a block's weights to OP. It also prefetches the
-// same block of the next tile, 544 bytes; spread out, since a burst of prefetches holds
+// same block of the rows ahead, 544 bytes; spread out, since a burst of prefetches holds
 // up the loads behind it.
 #define WEIGHTS(OP) \
 	ROWS16(2); \

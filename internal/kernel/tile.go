@@ -19,6 +19,7 @@ type tileArgs struct {
 	stride   uintptr   // bytes from a token to the next in x
 	panel    *byte
 	more     uintptr // not 0: add to what dst holds
+	ahead    *byte   // what to prefetch: the rows that come after these, or these again
 }
 
 // tileKernels multiply tiles of rows of one weight type with a few tokens. Rows lie in
@@ -74,6 +75,9 @@ func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int
 		s.args.x = &x[0]
 		for r := r0; r < r1; r += k.rows {
 			s.take(w, k.rows, r, r1, 0, blocks)
+			if r+k.rows >= r1 && sc.ahead+k.rows <= w.Rows {
+				s.args.ahead = &w.Data[sc.ahead*w.RowBytes]
+			}
 			s.run(k.narrow[m], dst[r:], ld, k.rows, min(k.rows, r1-r), m, n)
 		}
 		return
@@ -117,6 +121,10 @@ func (s *tileScratch) take(w *Matrix, n, r, r1, b, blocks int) {
 	a.blocks = uintptr(blocks)
 	if r+n <= r1 {
 		a.w, a.rowBytes = &w.Data[r*w.RowBytes+at], uintptr(w.RowBytes)
+		a.ahead = a.w
+		if r+2*n <= r1 {
+			a.ahead = &w.Data[(r+n)*w.RowBytes+at]
+		}
 		return
 	}
 	s.rows = sized(s.rows, n*size)
@@ -124,7 +132,7 @@ func (s *tileScratch) take(w *Matrix, n, r, r1, b, blocks int) {
 	for i := 0; r+i < r1; i++ {
 		copy(s.rows[i*size:], w.Row(r + i)[at:][:size])
 	}
-	a.w, a.rowBytes = &s.rows[0], uintptr(size)
+	a.w, a.rowBytes, a.ahead = &s.rows[0], uintptr(size), &s.rows[0]
 }
 
 // run calls a kernel of rows by tokens for the first nr rows and n tokens of dst. If
