@@ -88,7 +88,7 @@ func FromEngine(err error) *Error {
 	case engine.CodeTooLong:
 		out.Status, out.Type, out.Code = http.StatusBadRequest, TypeContext, CodeContextLength
 		out.Prompt, out.Ctx = e.Prompt, e.Ctx
-	case engine.CodeNoRoom, engine.CodeStopping:
+	case engine.CodeNoRoom, engine.CodeStopping, engine.CodeAway:
 		out.Status, out.Type, out.RetryAfter = http.StatusServiceUnavailable, TypeUnavailable, time.Second
 	default:
 		out.Status, out.Type = http.StatusInternalServerError, TypeServer

@@ -39,13 +39,13 @@ func (d *Decoder) choose(s *slot, logits []float32) {
 		e.Timings = &so
 	}
 	if d.vocab.IsEOG(id) && !s.IgnoreEOS {
-		s.out.send(e)
+		s.out.Send(e)
 		d.finish(s, engine.Result{Reason: engine.StopEOS})
 		return
 	}
 	var word string
 	e.Text, word = s.stopper.push(s.detok.Push(id))
-	s.out.send(e)
+	s.out.Send(e)
 	switch {
 	case word != "":
 		d.finish(s, engine.Result{Reason: engine.StopWord, StoppingWord: word})
@@ -76,6 +76,6 @@ func (d *Decoder) finish(s *slot, r engine.Result) {
 		d.index.Insert(s.seq)
 	}
 	d.finished(s, &r)
-	s.out.send(engine.Event{Kind: engine.Done, At: time.Now(), Result: &r})
+	s.out.Send(engine.Event{Kind: engine.Done, At: time.Now(), Result: &r})
 	s.clear()
 }

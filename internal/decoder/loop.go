@@ -111,7 +111,7 @@ func (d *Decoder) admit() {
 	for _, t := range d.queue {
 		if t.cancelled.Load() || d.abort.Load() {
 			t.release()
-			t.out.send(engine.Event{Kind: engine.Done, At: time.Now(),
+			t.out.Send(engine.Event{Kind: engine.Done, At: time.Now(),
 				Result: &engine.Result{Reason: engine.Cancelled, Err: context.Canceled, Slot: -1}})
 			continue
 		}
@@ -204,7 +204,7 @@ func (d *Decoder) prefilled(s *slot, n int) {
 	if s.Progress {
 		so := s.timings()
 		so.Prompt = time.Since(s.started)
-		s.out.send(engine.Event{Kind: engine.Progress, At: time.Now(), Prompt: len(s.Prompt) - len(s.pending), PromptOf: len(s.Prompt), Timings: &so})
+		s.out.Send(engine.Event{Kind: engine.Progress, At: time.Now(), Prompt: len(s.Prompt) - len(s.pending), PromptOf: len(s.Prompt), Timings: &so})
 	}
 	if len(s.pending) == 0 {
 		s.promptEnd = time.Now()

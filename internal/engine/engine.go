@@ -2,7 +2,8 @@
 // model: requests in token ids, streams of events back. The decoder implements it in
 // this process; a client of a decoder in another process implements it too.
 //
-// It holds types only. It knows nothing of HTTP shapes, templates or kernels.
+// It holds types only, and the queue that streams are made of. It knows nothing of HTTP
+// shapes, templates or kernels.
 package engine
 
 import (
@@ -222,6 +223,7 @@ const (
 	CodeTooLong    Code = "context_exceeded" // prompt longer than the slot's context
 	CodeNoRoom     Code = "no_room"          // later it may work
 	CodeStopping   Code = "stopping"         // the engine is shutting down
+	CodeAway       Code = "decoder_away"     // the decoder's process has ended or does not answer; later it may work
 	CodeInternal   Code = "internal"
 )
 
