@@ -37,6 +37,7 @@ func commands() []command {
 		{"serve", "serve a model over HTTP (OpenAI and llama-server compatible)", serve},
 		{"run", "answer a prompt in the terminal", run},
 		{"model", "inspect or verify a GGUF file", modelCommand},
+		{"bench", "measure speed, alone or beside another engine", benchCommand},
 		{"version", "print the version", version},
 	}
 }

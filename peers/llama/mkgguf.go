@@ -303,7 +303,7 @@ func main() {
 	log.SetFlags(0)
 	var (
 		out     = flag.String("o", "model.gguf", "output file")
-		preset  = flag.String("preset", "", "qwen3-0.6b: that model's shape")
+		preset  = flag.String("preset", "", "qwen3-0.6b or qwen3-1.7b: that model's shape")
 		arch    = flag.String("arch", "qwen3", "llama, qwen2, qwen3 or qwen3moe")
 		typ     = flag.String("type", "f16", "type of the matrices: f32, f16 or bf16")
 		layers  = flag.Int("layers", 2, "")
@@ -332,6 +332,9 @@ func main() {
 	case "":
 	case "qwen3-0.6b":
 		*arch, *layers, *embd, *ff, *heads, *kvHeads, *headDim = "qwen3", 28, 1024, 3072, 16, 8, 128
+		*vocab, *tied, *base, *ctx = 151936, true, 1e6, 40960
+	case "qwen3-1.7b":
+		*arch, *layers, *embd, *ff, *heads, *kvHeads, *headDim = "qwen3", 28, 2048, 6144, 16, 8, 128
 		*vocab, *tied, *base, *ctx = 151936, true, 1e6, 40960
 	default:
 		log.Fatalf("unknown preset %q", *preset)

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"baton/internal/bench"
+	"baton/internal/cli"
+)
+
+// benchCommand is "baton bench engine", and its siblings.
+func benchCommand(ctx context.Context, args []string, out io.Writer) error {
+	const usage = "baton bench engine [options]"
+	if len(args) == 0 {
+		return fmt.Errorf("%w: %s", errUsage, usage)
+	}
+	switch args[0] {
+	case "engine":
+		return benchEngine(ctx, args[1:], out)
+	case "worker":
+		return benchWorker(args[1:], out)
+	case "help", "-h", "--help":
+		_, err := fmt.Fprintln(out, "usage:", usage)
+		return err
+	}
+	return fmt.Errorf("%w: there is no %q: %s", errUsage, args[0], usage)
+}
+
+// benchEngine measures tokens per second, alone or beside another engine.
+func benchEngine(ctx context.Context, args []string, out io.Writer) error {
+	s := cli.NewSet("bench engine", "[options]",
+		"Measures how many tokens a second prompts and generation take. With --peer another engine runs in turn with\n"+
+			"Baton on the same file and the same number of threads: llama=PATH for PATH of peers/llama's llamapeer, or\n"+
+			"baton=PATH for another build of this program.")
+	var (
+		models   = s.String("-m --model", "", "FILES", "", "GGUF files, separated by commas")
+		prompts  = s.String("-p --n-prompt", "", "N,...", "512", "lengths of prompts; 0: none")
+		gen      = s.Int("-n --n-gen", "", "N", 64, 0, 1<<20, "tokens to generate; 0: none")
+		depths   = s.String("-d --n-depth", "", "N,...", "0", "tokens in the cache before")
+		threads  = s.String("-t --threads", "", "N,...", strconv.Itoa(runtime.GOMAXPROCS(0)), "threads")
+		seqs     = s.Int("-np --parallel", "", "N", 1, 1, 64, "also generate in N sequences together")
+		reps     = s.Int("-r --reps", "", "N", 5, 1, 1000, "repetitions")
+		peer     = s.String("--peer", "", "NAME=PATH", "", "compare with llama=PATH or baton=PATH")
+		priority = s.Bool("--priority", "", "put the engines before all other work on the machine (needs root)")
+		asJSON   = s.Bool("--json", "", "print JSON")
+	)
+	rest, err := s.Parse(args, out)
+	if err != nil {
+		return asUsage(err)
+	}
+	if len(rest) > 0 || *models == "" {
+		return fmt.Errorf("%w: baton bench engine needs -m FILE and takes no other arguments", errUsage)
+	}
+	o := bench.EngineOptions{Gen: *gen, Seqs: *seqs, Reps: *reps, Priority: *priority}
+	if o.Prompts, err = numbers(*prompts, "--n-prompt"); err != nil {
+		return err
+	}
+	if o.Depths, err = numbers(*depths, "--n-depth"); err != nil {
+		return err
+	}
+	if len(o.Prompts) == 1 && o.Prompts[0] == 0 {
+		o.Prompts = nil
+	}
+	counts, err := numbers(*threads, "--threads")
+	if err != nil {
+		return err
+	}
+	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+	var all []bench.Result
+	for _, o.Threads = range counts {
+		for path := range strings.SplitSeq(*models, ",") {
+			o.Model = path
+			if err := enginePrograms(&o, *peer); err != nil {
+				return err
+			}
+			results, err := bench.CompareEngines(ctx, o)
+			all = append(all, results...)
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if *asJSON {
+		return bench.WriteJSON(out, all)
+	}
+	return bench.WriteResults(out, all)
+}
+
+// enginePrograms sets the command lines of both engines.
+func enginePrograms(o *bench.EngineOptions, peer string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	model, threads := o.Model, strconv.Itoa(o.Threads)
+	baton := func(path string) func(ctx, seqs int) bench.Program {
+		return func(ctx, seqs int) bench.Program {
+			return bench.Program{Path: path, Args: []string{"bench", "worker", "-m", model, "-t", threads, "-c", strconv.Itoa(ctx), "-np", strconv.Itoa(seqs)}}
+		}
+	}
+	o.Baton = baton(self)
+	name, path, _ := strings.Cut(peer, "=")
+	o.PeerName = name
+	switch {
+	case peer == "":
+	case path == "":
+		return fmt.Errorf("%w: --peer %s has no path", errUsage, peer)
+	case name == "baton":
+		o.PeerName = "other baton"
+		o.Peer = baton(path)
+	case name == "llama":
+		o.PeerName = "llama.cpp"
+		o.Peer = func(ctx, seqs int) bench.Program {
+			return bench.Program{Path: path, Args: []string{"serve", model, threads, "--ctx", strconv.Itoa(ctx), "--fa", "1"}}
+		}
+	default:
+		return fmt.Errorf("%w: --peer knows llama=PATH and baton=PATH, not %q", errUsage, name)
+	}
+	return nil
+}
+
+// benchWorker is Baton's side of a comparison; bench engine starts it.
+func benchWorker(args []string, out io.Writer) error {
+	s := cli.NewSet("bench worker", "[options]", "Answers the lines that bench engine sends (internal/bench, protocol.go).")
+	var (
+		path    = s.String("-m --model", "", "FILE", "", "GGUF file")
+		threads = s.Int("-t --threads", "", "N", runtime.GOMAXPROCS(0), 1, 1024, "threads")
+		ctx     = s.Int("-c --ctx-size", "", "N", 4096, 1, 1<<24, "cells of a sequence")
+		seqs    = s.Int("-np --parallel", "", "N", 1, 1, 64, "sequences")
+	)
+	if _, err := s.Parse(args, out); err != nil {
+		return asUsage(err)
+	}
+	w, err := bench.NewWorker(bench.WorkerOptions{Path: *path, Threads: *threads, Ctx: *ctx, Seqs: *seqs})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	return w.Serve(os.Stdin, out)
+}
+
+// numbers reads a list of numbers that are not negative.
+func numbers(list, option string) (n []int, err error) {
+	for f := range strings.SplitSeq(list, ",") {
+		v, err := strconv.Atoi(strings.TrimSpace(f))
+		if err != nil || v < 0 || v > 1<<24 {
+			return nil, fmt.Errorf("%w: %s %s: expected numbers separated by commas", errUsage, option, list)
+		}
+		n = append(n, v)
+	}
+	return n, nil
+}
