@@ -7,7 +7,8 @@ import (
 
 // Attention computes softmax(scale * Q K^T) V, causal and with grouped queries, over
 // K and V rows that lie in pieces (FlashAttention, 2205.14135, on the CPU). The zero
-// value with the four exported fields set is ready. One call of Run at a time.
+// value with the four exported fields set is ready; it must not be copied after its first
+// use. One call of Run at a time.
 //
 // The order of the arithmetic, for one query row and one head, is fixed and the same
 // on every path:
@@ -31,7 +32,7 @@ type Attention struct {
 	seqs    []AttnSeq
 	tasks   []attnTask
 	merges  []attnMerge
-	work    []attnWork
+	work    []*attnWork
 	partO   []float32 // unnormalized outputs of tiles, one row of HeadDim each
 	partML  []float32 // their m and l
 	taskFn  func(task, worker int)
@@ -47,7 +48,7 @@ type Span struct {
 // AttnSeq is the part of one sequence in a call: the queries of N consecutive
 // positions. Their own K and V rows are stored already.
 type AttnSeq struct {
-	Q, Out []float32 // [N][Heads*HeadDim]
+	Q, Out []float32 // [N][Heads*HeadDim], not overlapping
 	N      int
 	Pos0   int    // position of the first query; it attends to positions 0 to Pos0
 	Spans  []Span // positions from 0 on, at least to Pos0+N-1
@@ -56,10 +57,14 @@ type AttnSeq struct {
 // attnTileLen is the number of positions in a tile.
 const attnTileLen = 256
 
-// smallRows is the number of query rows of a group up to which K and V are converted
-// in registers, as they come from memory. With more of them a tile is unpacked to
-// float32 first and shared by all.
-const smallRows = 8
+// In a small group K and V are widened in registers, as they come from memory; else a
+// tile is unpacked to float32 first and shared by all query rows. smallRows is the number
+// of them up to which the first is faster. It keeps a result for each tile: smallParts
+// bounds the numbers of all these, but for a single token.
+const (
+	smallRows  = 32
+	smallParts = 4 << 20
+)
 
 // attnTask is a piece of work for one worker. Of a small group it is one tile, whose
 // result goes to the rows from part on; else all the tiles of a run of query rows.
@@ -86,10 +91,15 @@ func (a *Attention) Run(p *Pool, seqs []AttnSeq) error {
 		a.taskFn, a.mergeFn = a.runTask, a.runMerge
 	}
 	for len(a.work) < p.Workers() {
-		a.work = append(a.work, attnWork{})
+		a.work = append(a.work, new(attnWork))
 	}
 	a.seqs = seqs
 	a.plan(p.Workers())
+	for _, w := range a.work {
+		for i := range a.tasks {
+			w.reserve(&a.tasks[i], a.HeadDim)
+		}
+	}
 	err := p.Run(len(a.tasks), a.taskFn)
 	if err == nil {
 		err = p.Run(len(a.merges), a.mergeFn)
@@ -137,7 +147,8 @@ func (a *Attention) plan(workers int) {
 	for i := range a.seqs {
 		s := &a.seqs[i]
 		rows := s.N * group
-		if s.N > 1 && rows > smallRows {
+		tiles := ceilDiv(s.Pos0+s.N, attnTileLen)
+		if s.N > 1 && (rows > smallRows || tiles*rows*a.KVHeads*a.HeadDim > smallParts) {
 			// A chunk of rows unpacks all of K and V: few large chunks are cheaper,
 			// many small ones spread better.
 			chunks := max(ceilDiv(4*workers, a.KVHeads), ceilDiv(rows, maxChunkRows))
@@ -150,7 +161,6 @@ func (a *Attention) plan(workers int) {
 			}
 			continue
 		}
-		tiles := (s.Pos0 + s.N + attnTileLen - 1) / attnTileLen
 		// Whole rows of K and V are contiguous in memory: heads are split only where
 		// there are too few tiles.
 		split := min(a.KVHeads, max(1, 4*workers/tiles))
@@ -178,7 +188,7 @@ func (a *Attention) plan(workers int) {
 }
 
 func (a *Attention) runTask(task, worker int) {
-	t, w := &a.tasks[task], &a.work[worker]
+	t, w := &a.tasks[task], a.work[worker]
 	if t.tile < 0 {
 		a.runRows(t, w)
 	} else {

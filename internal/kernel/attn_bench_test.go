@@ -15,7 +15,7 @@ func BenchmarkAttention(b *testing.B) {
 	for _, workers := range []int{1, 2} {
 		p := NewPool(workers)
 		defer p.Close()
-		for _, bm := range []struct{ n, pos0 int }{{1, 255}, {1, 1023}, {1, 4095}, {1, 16383}, {2, 4094}, {4, 4092}, {8, 4088}, {32, 4064}, {512, 0}, {512, 1536}, {512, 8192}} {
+		for _, bm := range []struct{ n, pos0 int }{{1, 255}, {1, 1023}, {1, 4095}, {1, 16383}, {2, 4094}, {4, 4092}, {8, 4088}, {16, 4080}, {32, 4064}, {512, 0}, {512, 1536}, {512, 8192}} {
 			b.Run(fmt.Sprintf("%dworkers/n%d/pos%d", workers, bm.n, bm.pos0), func(b *testing.B) {
 				// Several caches in turn, so that memory is read, as in a model.
 				rows := bm.pos0 + bm.n

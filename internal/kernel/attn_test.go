@@ -138,7 +138,7 @@ func TestAttentionInvariance(t *testing.T) {
 		kvHeads := rapid.IntRange(1, 3).Draw(t, "kvHeads")
 		heads := kvHeads * rapid.IntRange(1, 5).Draw(t, "group")
 		dim := rapid.SampledFrom([]int{8, 16, 32, 48, 64, 96, 128}).Draw(t, "dim")
-		n := rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, 30)).Draw(t, "n")
+		n := rapid.OneOf(rapid.IntRange(1, 4), rapid.IntRange(1, 60)).Draw(t, "n")
 		pos0 := rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(200, 300), rapid.IntRange(500, 520)).Draw(t, "pos0")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		c := newAttnCase(r, heads, kvHeads, dim, n, pos0)
@@ -210,5 +210,26 @@ func TestAttentionErrors(t *testing.T) {
 		if err := a.Run(p, []AttnSeq{s}); (err != nil) != (name != "") {
 			t.Errorf("%q: error %v", name, err)
 		}
+	}
+}
+
+func TestAttentionAllocatesNothing(t *testing.T) {
+	p := NewPool(2)
+	defer p.Close()
+	r := rand.New(rand.NewPCG(3, 3))
+	decode, prefill := newAttnCase(r, 4, 2, 64, 1, 700), newAttnCase(r, 4, 2, 64, 50, 300)
+	out := make([]float32, len(prefill.q))
+	seqs := []AttnSeq{
+		{Q: decode.q, Out: out, N: 1, Pos0: 700, Spans: decode.spans(256, 512)},
+		{Q: prefill.q, Out: out, N: 50, Pos0: 300, Spans: prefill.spans(256)},
+	}
+	run := func() {
+		if err := decode.a.Run(p, seqs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run()
+	if n := testing.AllocsPerRun(20, run); n != 0 {
+		t.Errorf("%v allocations a call", n)
 	}
 }

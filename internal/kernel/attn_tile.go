@@ -32,6 +32,20 @@ type attnWork struct {
 	fa, fb [blockRows]float32
 }
 
+// reserve makes the memory for a task. Every worker has it for every task, since any may
+// get it, and so a call like an earlier one allocates nothing.
+func (w *attnWork) reserve(t *attnTask, dim int) {
+	if t.tile >= 0 {
+		rows := (t.last - t.head) * padRows(t.rows)
+		w.q, w.o, w.s = grow(w.q, rows*dim), grow(w.o, rows*dim), grow(w.s, rows*attnTileLen)
+		return
+	}
+	rows := ceilDiv(t.rows, blockRows) * blockRows
+	w.q, w.o, w.s = grow(w.q, rows*dim), grow(w.o, rows*dim), grow(w.s, blockRows*attnTileLen)
+	w.kp, w.vp = grow(w.kp, attnTileLen*dim), grow(w.vp, attnTileLen*dim)
+	w.m, w.l = grow(w.m, rows), grow(w.l, rows)
+}
+
 // grow returns x with length n; what it held may be lost.
 func grow(x []float32, n int) []float32 {
 	if cap(x) < n {
@@ -82,8 +96,7 @@ func (a *Attention) runTile(t *attnTask, w *attnWork) {
 	w.locate(s.Spans, t.tile*attnTileLen, n, a.KVHeads*dim)
 	defer w.forget()
 
-	w.q, w.o = grow(w.q, heads*rows*dim), grow(w.o, heads*rows*dim)
-	w.s = grow(w.s, heads*rows*attnTileLen)
+	w.reserve(t, dim)
 	clear(w.o)
 	for h := range heads {
 		q := w.q[h*rows*dim:][:rows*dim]
@@ -148,10 +161,7 @@ func (a *Attention) ahead(w *attnWork, t *attnTask, j, n, h int, inV bool) ahead
 func (a *Attention) runRows(t *attnTask, w *attnWork) {
 	s := &a.seqs[t.seq]
 	dim := a.HeadDim
-	rows := (t.rows + blockRows - 1) / blockRows * blockRows
-	w.q, w.o, w.s = grow(w.q, rows*dim), grow(w.o, rows*dim), grow(w.s, blockRows*attnTileLen)
-	w.kp, w.vp = grow(w.kp, attnTileLen*dim), grow(w.vp, attnTileLen*dim)
-	w.m, w.l = grow(w.m, rows), grow(w.l, rows)
+	w.reserve(t, dim)
 	a.query(w.q, s, t.row, t.rows, t.head)
 	clear(w.q[t.rows*dim:])
 	clear(w.o)
