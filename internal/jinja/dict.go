@@ -121,9 +121,17 @@ func (d *Dict) reindex() {
 	}
 }
 
-// lookup returns the value of a key of any type.
-func (d *Dict) lookup(key any) (any, bool, error) {
-	h, err := hashKey(key)
+// hash is hashKey, whose work it counts.
+func (in *interp) hash(key any) (any, error) {
+	if s, ok := plain(key); ok {
+		return s, in.charge(len(s))
+	}
+	return hashKey(key)
+}
+
+// get returns the value of a key of any type.
+func (in *interp) get(d *Dict, key any) (any, bool, error) {
+	h, err := in.hash(key)
 	if err != nil {
 		return nil, false, err
 	}
@@ -133,9 +141,9 @@ func (d *Dict) lookup(key any) (any, bool, error) {
 	return nil, false, nil
 }
 
-// store sets a key of any type.
-func (d *Dict) store(key, v any) error {
-	h, err := hashKey(key)
+// put sets a key of any type.
+func (in *interp) put(d *Dict, key, v any) error {
+	h, err := in.hash(key)
 	if err == nil {
 		d.put(h, key, v)
 	}

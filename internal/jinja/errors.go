@@ -1,6 +1,9 @@
 package jinja
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // A Kind says what sort of failure an [Error] is.
 type Kind int
@@ -74,4 +77,11 @@ func unsupportedf(format string, args ...any) error {
 
 func limitf(format string, args ...any) error {
 	return &fault{Limit, fmt.Sprintf(format, args...)}
+}
+
+// isLimit reports whether err says that a limit is passed, which nothing may
+// turn into an ordinary result.
+func isLimit(err error) bool {
+	var f *fault
+	return errors.As(err, &f) && f.kind == Limit
 }

@@ -50,7 +50,7 @@ func (e *dictExpr) eval(in *interp) (any, error) {
 	}
 	d := NewDict()
 	for i, k := range keys {
-		if err := d.store(k, vals[i]); err != nil {
+		if err := in.put(d, k, vals[i]); err != nil {
 			return nil, in.at(e.pos, err)
 		}
 	}
@@ -333,8 +333,9 @@ func (in *interp) item(base, key any) (any, error) {
 		return nil, b.fail()
 	case *Dict:
 		// A key that cannot be hashed is only a missing one, as in Jinja.
-		if v, ok, err := b.lookup(key); ok && err == nil {
-			return v, nil
+		v, ok, err := in.get(b, key)
+		if ok || isLimit(err) {
+			return v, err
 		}
 	case string, Text, []any, Tuple, *rangeValue:
 		if k, ok := key.(sliceKey); ok {

@@ -78,8 +78,17 @@ func stringFilter(in *interp, v any) (any, error) {
 	return t.value(), err
 }
 
+// text is str(v) for an operation that reads all of it.
+func (in *interp) text(v any) (Text, error) {
+	t, err := in.str(v)
+	if err != nil {
+		return Text{}, err
+	}
+	return t, in.charge(len(t.s))
+}
+
 // textArg is the string that the filter called name must be given.
-func textArg(name string, v any) (Text, error) {
+func (in *interp) textArg(name string, v any) (Text, error) {
 	if u, ok := v.(*undefined); ok {
 		return Text{}, u.fail()
 	}
@@ -87,7 +96,7 @@ func textArg(name string, v any) (Text, error) {
 	if !ok {
 		return Text{}, failf("%s needs a string, not %s", name, typeName(v))
 	}
-	return t, nil
+	return t, in.charge(len(t.s))
 }
 
 // textFilter makes a filter of a function on strings.
@@ -96,12 +105,12 @@ func textFilter(f func(string) string) filter {
 		if _, err := a.bind(0); err != nil {
 			return nil, err
 		}
-		t, err := in.str(v)
+		t, err := in.text(v)
 		if err != nil {
 			return nil, err
 		}
 		out := t.with(f(t.s))
-		return out.value(), in.charge(len(t.s) + len(out.s))
+		return out.value(), in.charge(len(out.s))
 	}
 }
 
@@ -164,7 +173,7 @@ func centerFilter(in *interp, v any, a args) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := in.str(v)
+	t, err := in.text(v)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +192,7 @@ func defaultFilter(_ *interp, v any, a args) (any, error) {
 	return v, nil
 }
 
-func floatFilter(_ *interp, v any, a args) (any, error) {
+func floatFilter(in *interp, v any, a args) (any, error) {
 	p, err := a.bind(0, "default")
 	if err != nil {
 		return nil, err
@@ -195,6 +204,9 @@ func floatFilter(_ *interp, v any, a args) (any, error) {
 		return f, nil
 	}
 	if s, ok := plain(v); ok {
+		if err := in.charge(len(s)); err != nil {
+			return nil, err
+		}
 		if f, ok := parseFloat(s); ok {
 			return f, nil
 		}
@@ -215,7 +227,7 @@ func parseFloat(s string) (float64, bool) {
 	return f, true
 }
 
-func intFilter(_ *interp, v any, a args) (any, error) {
+func intFilter(in *interp, v any, a args) (any, error) {
 	p, err := a.bind(0, "default", "base")
 	if err != nil {
 		return nil, err
@@ -233,6 +245,9 @@ func intFilter(_ *interp, v any, a args) (any, error) {
 	s, ok := plain(v)
 	if !ok {
 		return def, nil
+	}
+	if err := in.charge(len(s)); err != nil {
+		return nil, err
 	}
 	base, err := intArg("base", p[1], 10)
 	if err != nil {
@@ -322,7 +337,7 @@ func indentFilter(in *interp, v any, a args) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := textArg(a.name, v)
+	t, err := in.textArg(a.name, v)
 	if err != nil {
 		return nil, err
 	}
@@ -369,15 +384,12 @@ func replaceFilter(in *interp, v any, a args) (any, error) {
 	}
 	var texts [3]Text
 	for i, x := range []any{v, p[0], p[1]} {
-		if texts[i], err = in.str(x); err != nil {
+		if texts[i], err = in.text(x); err != nil {
 			return nil, err
 		}
 	}
 	n, err := intArg("count", p[2], -1)
 	if err != nil {
-		return nil, err
-	}
-	if err := in.charge(len(texts[0].s)); err != nil {
 		return nil, err
 	}
 	return in.replace(texts[0], texts[1].s, texts[2], n)
@@ -388,11 +400,8 @@ func trimFilter(in *interp, v any, a args) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := in.str(v)
+	t, err := in.text(v)
 	if err != nil {
-		return nil, err
-	}
-	if err := in.charge(len(t.s)); err != nil {
 		return nil, err
 	}
 	return strip(true, true)(in, t, p)
@@ -403,7 +412,7 @@ func truncateFilter(in *interp, v any, a args) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := textArg(a.name, v)
+	t, err := in.textArg(a.name, v)
 	if err != nil {
 		return nil, err
 	}
@@ -432,20 +441,20 @@ func truncateFilter(in *interp, v any, a args) (any, error) {
 			cut = cut.slice(0, i)
 		}
 	}
-	return joinTexts([]any{cut, end}).value(), in.charge(len(t.s))
+	return joinTexts([]any{cut, end}).value(), nil
 }
 
 func wordcountFilter(in *interp, v any) (any, error) {
-	t, err := in.str(v)
+	t, err := in.text(v)
 	if err != nil {
 		return nil, err
 	}
 	words := strings.FieldsFunc(t.s, func(r rune) bool { return r != '_' && !isAlnum(r) })
-	return int64(len(words)), in.charge(len(t.s) + len(words)*itemCost)
+	return int64(len(words)), in.charge(len(words) * itemCost)
 }
 
 func formatFilter(in *interp, v any, a args) (any, error) {
-	t, err := in.str(v)
+	t, err := in.text(v)
 	if err != nil {
 		return nil, err
 	}

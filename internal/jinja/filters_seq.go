@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-func lengthFilter(_ *interp, v any) (any, error) {
+func lengthFilter(in *interp, v any) (any, error) {
 	if s, ok := plain(v); ok {
-		return int64(runeLen(s)), nil
+		return int64(runeLen(s)), in.charge(len(s))
 	}
 	n, ok := length(v)
 	if !ok {
@@ -331,7 +331,7 @@ func uniqueFilter(in *interp, v any, a args) (any, error) {
 	seen := map[any]bool{}
 	var out []any
 	for i, k := range keys {
-		h, err := hashKey(k)
+		h, err := in.hash(k)
 		if err != nil {
 			return nil, err
 		}

@@ -80,7 +80,7 @@ func dictFrom(in *interp, a args) (*Dict, error) {
 				if len(kv) != 2 {
 					return nil, failf("%s needs pairs of a key and a value, not %d values", a.name, len(kv))
 				}
-				if err := d.store(kv[0], kv[1]); err != nil {
+				if err := in.put(d, kv[0], kv[1]); err != nil {
 					return nil, err
 				}
 			}

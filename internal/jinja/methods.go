@@ -67,12 +67,12 @@ func dictItems(d *Dict) []any {
 	return items
 }
 
-func dictGet(_ *interp, recv any, a args) (any, error) {
+func dictGet(in *interp, recv any, a args) (any, error) {
 	p, err := a.bind(1, "key", "default")
 	if err != nil {
 		return nil, err
 	}
-	v, ok, err := recv.(*Dict).lookup(p[0])
+	v, ok, err := in.get(recv.(*Dict), p[0])
 	if !ok && err == nil {
 		v = or(p[1], nil)
 	}

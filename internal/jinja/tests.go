@@ -34,11 +34,11 @@ func init() {
 			return divisible(v, p[0])
 		},
 		"lower": func(in *interp, v any, _ args) (bool, error) {
-			t, err := in.str(v)
+			t, err := in.text(v)
 			return isLower(t.s), err
 		},
 		"upper": func(in *interp, v any, _ args) (bool, error) {
-			t, err := in.str(v)
+			t, err := in.text(v)
 			return isUpper(t.s), err
 		},
 		"filter": known(func(name string) bool { return filters[name] != nil }),

@@ -244,7 +244,10 @@ func (in *interp) equalAt(a, b any, depth int) (bool, error) {
 	}
 	if x, ok := plain(a); ok {
 		y, ok := plain(b)
-		return ok && x == y, nil
+		if !ok || len(x) != len(y) {
+			return false, nil
+		}
+		return x == y, in.charge(len(x))
 	}
 	if c, ok := compareNumbers(a, b); ok {
 		return c == 0, nil
@@ -270,7 +273,7 @@ func (in *interp) equalAt(a, b any, depth int) (bool, error) {
 			return false, nil
 		}
 		for i, k := range a.keys {
-			v, ok, err := b.lookup(k)
+			v, ok, err := in.get(b, k)
 			if err != nil || !ok {
 				return false, err
 			}
@@ -361,7 +364,7 @@ func (in *interp) compareAt(op string, a, b any, depth int) (int, error) {
 	}
 	if x, ok := plain(a); ok {
 		if y, ok := plain(b); ok {
-			return strings.Compare(x, y), nil
+			return strings.Compare(x, y), in.charge(min(len(x), len(y)))
 		}
 	}
 	if c, ok := compareNumbers(a, b); ok {
@@ -407,7 +410,7 @@ func (in *interp) contains(box, item any) (bool, error) {
 		}
 		return strings.Contains(s, sub), nil
 	case *Dict:
-		_, ok, err := box.lookup(item)
+		_, ok, err := in.get(box, item)
 		return ok, err
 	case []any, Tuple, *iterator, *view, *rangeValue, *undefined:
 		items, err := in.iterate(box)
