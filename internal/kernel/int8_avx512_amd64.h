@@ -61,45 +61,89 @@
 	VPUNPCKHQDQ Z7, Z5, W3
 
 // HALVES16 copies the half-precision number at off of each row to 16 successive ones
-// at BX. It runs well ahead of the load that takes all 16 at once: a load cannot take
-// its bytes from several stores that are still under way.
-#define HALVES16(off) \
-	MOVWLZX off(R8), AX; \
-	MOVW    AX, 0(BX); \
-	MOVWLZX off(R8)(R9*1), AX; \
-	MOVW    AX, 2(BX); \
-	MOVWLZX off(R8)(R9*2), AX; \
-	MOVW    AX, 4(BX); \
-	MOVWLZX off(R8)(R10*1), AX; \
-	MOVW    AX, 6(BX); \
-	MOVWLZX off(R8)(R9*4), AX; \
-	MOVW    AX, 8(BX); \
-	MOVWLZX off(R8)(R11*1), AX; \
-	MOVW    AX, 10(BX); \
-	MOVWLZX off(R8)(R10*2), AX; \
-	MOVW    AX, 12(BX); \
-	MOVWLZX off(R8)(R12*1), AX; \
-	MOVW    AX, 14(BX); \
-	MOVWLZX off(R13), AX; \
-	MOVW    AX, 16(BX); \
-	MOVWLZX off(R13)(R9*1), AX; \
-	MOVW    AX, 18(BX); \
-	MOVWLZX off(R13)(R9*2), AX; \
-	MOVW    AX, 20(BX); \
-	MOVWLZX off(R13)(R10*1), AX; \
-	MOVW    AX, 22(BX); \
-	MOVWLZX off(R13)(R9*4), AX; \
-	MOVW    AX, 24(BX); \
-	MOVWLZX off(R13)(R11*1), AX; \
-	MOVW    AX, 26(BX); \
-	MOVWLZX off(R13)(R10*2), AX; \
-	MOVW    AX, 28(BX); \
-	MOVWLZX off(R13)(R12*1), AX; \
-	MOVW    AX, 30(BX)
+// at D.
+#define HALVES16(off, D) \
+	MOVWLZX (off)(R8), AX; \
+	MOVW    AX, 0(D); \
+	MOVWLZX (off)(R8)(R9*1), AX; \
+	MOVW    AX, 2(D); \
+	MOVWLZX (off)(R8)(R9*2), AX; \
+	MOVW    AX, 4(D); \
+	MOVWLZX (off)(R8)(R10*1), AX; \
+	MOVW    AX, 6(D); \
+	MOVWLZX (off)(R8)(R9*4), AX; \
+	MOVW    AX, 8(D); \
+	MOVWLZX (off)(R8)(R11*1), AX; \
+	MOVW    AX, 10(D); \
+	MOVWLZX (off)(R8)(R10*2), AX; \
+	MOVW    AX, 12(D); \
+	MOVWLZX (off)(R8)(R12*1), AX; \
+	MOVW    AX, 14(D); \
+	MOVWLZX (off)(R13), AX; \
+	MOVW    AX, 16(D); \
+	MOVWLZX (off)(R13)(R9*1), AX; \
+	MOVW    AX, 18(D); \
+	MOVWLZX (off)(R13)(R9*2), AX; \
+	MOVW    AX, 20(D); \
+	MOVWLZX (off)(R13)(R10*1), AX; \
+	MOVW    AX, 22(D); \
+	MOVWLZX (off)(R13)(R9*4), AX; \
+	MOVW    AX, 24(D); \
+	MOVWLZX (off)(R13)(R11*1), AX; \
+	MOVW    AX, 26(D); \
+	MOVWLZX (off)(R13)(R10*2), AX; \
+	MOVW    AX, 28(D); \
+	MOVWLZX (off)(R13)(R12*1), AX; \
+	MOVW    AX, 30(D)
+
+// STEP moves all row pointers by one block.
+#define STEP(bytes) \
+	ADDQ $bytes, R8; \
+	ADDQ $bytes, R13
+
+// The scales of a block's 16 rows pass through a ring of 8 blocks in the frame, four
+// blocks before they are used: a load cannot take its bytes from several stores that
+// are still under way. BX is the place of the current block in the ring.
+
+// RING_START copies the scales of the first four blocks, at off of blocks of so many
+// bytes.
+#define RING_START(off, bytes) \
+	MOVQ $4, AX; \
+	CMPQ CX, AX; \
+	CMOVQLT CX, AX; \
+	SHLQ $5, AX; \
+	MOVQ AX, limit-264(SP); \
+	MOVQ R8, start-272(SP); \
+	XORL BX, BX; \
+first: \
+	LEAQ ring-256(SP)(BX*1), DI; \
+	HALVES16(off, DI); \
+	STEP(bytes); \
+	ADDQ $32, BX; \
+	CMPQ BX, limit-264(SP); \
+	JLT first; \
+	MOVQ start-272(SP), R8; \
+	LEAQ (R8)(R9*8), R13; \
+	XORL BX, BX
+
+// RING_AHEAD copies the scales of the block four on, if there is one.
+#define RING_AHEAD(off, bytes) \
+	CMPQ CX, $4; \
+	JLE last; \
+	MOVQ BX, DI; \
+	XORQ $128, DI; \
+	LEAQ ring-256(SP)(DI*1), DI; \
+	HALVES16(off+4*bytes, DI); \
+last:
+
+// RING_NEXT goes to the next block.
+#define RING_NEXT \
+	ADDL $32, BX; \
+	ANDL $255, BX
 
 // CHUNK takes up to 16 blocks off CX and copies their scales, at off of blocks of so
 // many bytes, to the frame. The number of blocks is left in DI, the place of the first
-// scales in BX.
+// scales in BX. It serves where scales are few.
 #define CHUNK(off, bytes) \
 	MOVQ $16, DI; \
 	CMPQ CX, DI; \
@@ -108,7 +152,7 @@
 	MOVQ DI, left-8(SP); \
 	LEAQ scales-520(SP), BX; \
 copy: \
-	HALVES16(off); \
+	HALVES16(off, BX); \
 	STEP(bytes); \
 	ADDQ $32, BX; \
 	DECQ left-8(SP); \
@@ -117,11 +161,6 @@ copy: \
 	SUBQ AX, R8; \
 	SUBQ AX, R13; \
 	LEAQ scales-520(SP), BX
-
-// STEP moves all row pointers by one block.
-#define STEP(bytes) \
-	ADDQ $bytes, R8; \
-	ADDQ $bytes, R13
 
 // Tokens t = 0-3 sum integers in Z16-Z19 and float32 in Z20-Z23.
 

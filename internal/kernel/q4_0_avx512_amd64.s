@@ -40,42 +40,43 @@
 	OP(7, Z11); \
 	ADDQ $288, R15
 
+#define CONSTANTS \
+	MOVL $0x0f0f0f0f, AX; \
+	VPBROADCASTD AX, Z31
+
 #define NARROW(ZERO, INIT, DOT, ADD, STORE) \
 	MOVQ a+0(FP), DI; \
 	LOAD_ROWS; \
 	LOAD_TOKENS; \
-	MOVL $0x0f0f0f0f, AX; \
-	VPBROADCASTD AX, Z31; \
+	CONSTANTS; \
 	ZERO; \
-chunk: \
-	CHUNK(0, 18); \
+	RING_START(0, 18); \
 block: \
 	INIT(actBlock_n8); \
-	VCVTPH2PS (BX), Z24; \
+	RING_AHEAD(0, 18) \
 	WEIGHTS(DOT); \
+	VCVTPH2PS ring-256(SP)(BX*1), Z24; \
 	ADD; \
-	ADDQ $32, BX; \
+	RING_NEXT; \
 	ADDQ $actBlock__size, SI; \
 	STEP(18); \
-	DECQ DI; \
+	DECQ CX; \
 	JNZ block; \
-	TESTQ CX, CX; \
-	JNZ chunk; \
 	MOVQ a+0(FP), DI; \
 	STORE; \
 	VZEROUPPER; \
 	RET
 
 // func q4_0x1AVX512(a *tileArgs)
-TEXT ·q4_0x1AVX512(SB), 0, $520-8
+TEXT ·q4_0x1AVX512(SB), 0, $272-8
 	NARROW(ZERO1, INIT1, DOT1, ADD1, STORE1)
 
 // func q4_0x2AVX512(a *tileArgs)
-TEXT ·q4_0x2AVX512(SB), 0, $520-8
+TEXT ·q4_0x2AVX512(SB), 0, $272-8
 	NARROW(ZERO2, INIT2, DOT2, ADD2, STORE2)
 
 // func q4_0x4AVX512(a *tileArgs)
-TEXT ·q4_0x4AVX512(SB), 0, $520-8
+TEXT ·q4_0x4AVX512(SB), 0, $272-8
 	NARROW(ZERO4, INIT4, DOT4, ADD4, STORE4)
 
 // KEEP writes a register to the panel, with an offset of 128 in all, as Q8_0 has it.
@@ -84,26 +85,23 @@ TEXT ·q4_0x4AVX512(SB), 0, $520-8
 	VMOVDQU64 W, (64*k)(SI)
 
 // func q4_0PanelAVX512(a *tileArgs)
-TEXT ·q4_0PanelAVX512(SB), 0, $520-8
+TEXT ·q4_0PanelAVX512(SB), 0, $272-8
 	MOVQ a+0(FP), DI
 	LOAD_ROWS
 	MOVQ tileArgs_panel(DI), SI
-	MOVL $0x0f0f0f0f, AX
-	VPBROADCASTD AX, Z31
+	CONSTANTS
 	MOVL $0x78787878, AX
 	VPBROADCASTD AX, Z30
-chunk:
-	CHUNK(0, 18)
+	RING_START(0, 18)
 block:
-	VCVTPH2PS (BX), Z24
+	RING_AHEAD(0, 18)
 	WEIGHTS(KEEP)
+	VCVTPH2PS ring-256(SP)(BX*1), Z24
 	VMOVUPS Z24, 512(SI)
-	ADDQ $32, BX
+	RING_NEXT
 	ADDQ $1152, SI
 	STEP(18)
-	DECQ DI
+	DECQ CX
 	JNZ block
-	TESTQ CX, CX
-	JNZ chunk
 	VZEROUPPER
 	RET

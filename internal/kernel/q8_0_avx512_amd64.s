@@ -42,66 +42,64 @@
 	OP(7, Z15); \
 	ADDQ $544, R15
 
+#define CONSTANTS \
+	MOVL $0x80808080, AX; \
+	VPBROADCASTD AX, Z31
+
 #define NARROW(ZERO, INIT, DOT, ADD, STORE) \
 	MOVQ a+0(FP), DI; \
 	LOAD_ROWS; \
 	LOAD_TOKENS; \
-	MOVL $0x80808080, AX; \
-	VPBROADCASTD AX, Z31; \
+	CONSTANTS; \
 	ZERO; \
-chunk: \
-	CHUNK(0, 34); \
+	RING_START(0, 34); \
 block: \
 	INIT(actBlock_n128); \
-	VCVTPH2PS (BX), Z24; \
+	RING_AHEAD(0, 34) \
 	WEIGHTS(DOT); \
+	VCVTPH2PS ring-256(SP)(BX*1), Z24; \
 	ADD; \
-	ADDQ $32, BX; \
+	RING_NEXT; \
 	ADDQ $actBlock__size, SI; \
 	STEP(34); \
-	DECQ DI; \
+	DECQ CX; \
 	JNZ block; \
-	TESTQ CX, CX; \
-	JNZ chunk; \
 	MOVQ a+0(FP), DI; \
 	STORE; \
 	VZEROUPPER; \
 	RET
 
 // func q8_0x1AVX512(a *tileArgs)
-TEXT ·q8_0x1AVX512(SB), 0, $520-8
+TEXT ·q8_0x1AVX512(SB), 0, $272-8
 	NARROW(ZERO1, INIT1, DOT1, ADD1, STORE1)
 
 // func q8_0x2AVX512(a *tileArgs)
-TEXT ·q8_0x2AVX512(SB), 0, $520-8
+TEXT ·q8_0x2AVX512(SB), 0, $272-8
 	NARROW(ZERO2, INIT2, DOT2, ADD2, STORE2)
 
 // func q8_0x4AVX512(a *tileArgs)
-TEXT ·q8_0x4AVX512(SB), 0, $520-8
+TEXT ·q8_0x4AVX512(SB), 0, $272-8
 	NARROW(ZERO4, INIT4, DOT4, ADD4, STORE4)
 
 #define KEEP(k, W) \
 	VMOVDQU64 W, (64*k)(SI)
 
 // func q8_0PanelAVX512(a *tileArgs)
-TEXT ·q8_0PanelAVX512(SB), 0, $520-8
+TEXT ·q8_0PanelAVX512(SB), 0, $272-8
 	MOVQ a+0(FP), DI
 	LOAD_ROWS
 	MOVQ tileArgs_panel(DI), SI
-	MOVL $0x80808080, AX
-	VPBROADCASTD AX, Z31
-chunk:
-	CHUNK(0, 34)
+	CONSTANTS
+	RING_START(0, 34)
 block:
-	VCVTPH2PS (BX), Z24
+	RING_AHEAD(0, 34)
 	WEIGHTS(KEEP)
+	VCVTPH2PS ring-256(SP)(BX*1), Z24
 	VMOVUPS Z24, 512(SI)
-	ADDQ $32, BX
+	RING_NEXT
 	ADDQ $1152, SI
 	STEP(34)
-	DECQ DI
+	DECQ CX
 	JNZ block
-	TESTQ CX, CX
-	JNZ chunk
 	VZEROUPPER
 	RET
