@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"baton/internal/shm"
 )
@@ -11,6 +12,7 @@ import (
 // Block is a fixed number of cells in one memory object. It lives as long as its pool
 // and is used by one group of sequences after another.
 type Block struct {
+	id      uint64
 	layout  *Layout
 	pool    *Pool
 	object  *shm.Object
@@ -34,6 +36,9 @@ type Block struct {
 	sharing
 }
 
+// blockIDs counts the blocks that this process has made.
+var blockIDs atomic.Uint64
+
 // newBlock makes a block of new memory, all pages in place. One that is shared is for
 // another process to fill: this one maps it read only.
 func newBlock(p *Pool, shared bool) (*Block, error) {
@@ -42,7 +47,7 @@ func newBlock(p *Pool, shared bool) (*Block, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Block{layout: l, pool: p, object: object, whole: object.Huge()}
+	b := &Block{id: blockIDs.Add(1), layout: l, pool: p, object: object, whole: object.Huge()}
 	source, prot := object, shm.ReadWrite
 	if shared {
 		if b.reader, err = object.ReopenReadOnly(); err != nil {
@@ -60,6 +65,9 @@ func newBlock(p *Pool, shared bool) (*Block, error) {
 	b.slice()
 	return b, nil
 }
+
+// ID is the block's number, which no other block of this process ever has.
+func (b *Block) ID() uint64 { return b.id }
 
 // Layout says how the block is laid out.
 func (b *Block) Layout() *Layout { return b.layout }
