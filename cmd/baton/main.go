@@ -76,7 +76,7 @@ func usage(w io.Writer) {
 
 // report prints err for people; help and bare usage have printed themselves.
 func report(err error) {
-	if err == nil || errors.Is(err, cli.ErrHelp) || err == errUsage {
+	if err == nil || errors.Is(err, cli.ErrHelp) || err == errUsage { //nolint:errorlint // wrapped, it has a message that is still to be printed
 		return
 	}
 	fmt.Fprintln(os.Stderr, "baton:", err)

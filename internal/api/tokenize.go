@@ -95,7 +95,7 @@ func ParseDetokenize(body []byte, vocab int) ([]int32, *Error) {
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, int32(v))
+		ids = append(ids, v)
 	}
 	return ids, nil
 }

@@ -90,7 +90,7 @@ func openFile(osf *os.File, name string) (*File, error) {
 	}
 	f, err := parseMapped(data, name)
 	if err != nil {
-		unmap()
+		_ = unmap() // err says what matters
 		return nil, err
 	}
 	f.unmap = unmap
