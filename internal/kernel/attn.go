@@ -162,11 +162,12 @@ func (a *Attention) plan(workers int) {
 			continue
 		}
 		// Whole rows of K and V are contiguous in memory: heads are split only where
-		// there are too few tiles.
-		split := min(a.KVHeads, max(1, 4*workers/tiles))
-		if workers == 1 {
-			split = 1
+		// there are too few tiles for all workers, or to even them out.
+		split := ceilDiv(workers, tiles)
+		if split == 1 && tiles%workers != 0 && tiles < 4*workers {
+			split = 2
 		}
+		split = min(split, a.KVHeads)
 		for t := range tiles {
 			for k := range split {
 				a.tasks = append(a.tasks, attnTask{seq: i, head: k * a.KVHeads / split, last: (k + 1) * a.KVHeads / split,

@@ -2,6 +2,8 @@
 
 package kernel
 
+//go:generate go -C _gen run .
+
 // rowsArgs are the arguments of the kernels that read K or V rows in place. The
 // assembly knows the order of the fields.
 type rowsArgs struct {

@@ -3,7 +3,6 @@ package kernel
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 )
 
@@ -20,9 +19,6 @@ func BenchmarkAttention(b *testing.B) {
 				// Several caches in turn, so that memory is read, as in a model.
 				rows := bm.pos0 + bm.n
 				copies := max(1, min(28, (256<<20)/(rows*kvHeads*dim*4)))
-				if os.Getenv("ONECOPY") != "" {
-					copies = 1
-				}
 				c := newAttnCase(r, heads, kvHeads, dim, bm.n, 0)
 				c.pos0 = bm.pos0
 				k := randomHalves(r, 1<<16)
@@ -57,27 +53,5 @@ func BenchmarkAttention(b *testing.B) {
 				b.ReportMetric(float64(rows*kvHeads*dim*4)/sec/1e9, "GB/s")
 			})
 		}
-	}
-}
-
-// BenchmarkRead is the yardstick: a plain read of memory.
-func BenchmarkRead(b *testing.B) {
-	for _, workers := range []int{1, 2} {
-		b.Run(fmt.Sprintf("%dworkers", workers), func(b *testing.B) {
-			p := NewPool(workers)
-			defer p.Close()
-			x := make([]float32, 64<<20)
-			for i := range x {
-				x[i] = float32(i)
-			}
-			const piece = 256 << 10
-			fn := func(task, _ int) { Max(x[task*piece : (task+1)*piece]) }
-			for b.Loop() {
-				if err := p.Run(len(x)/piece, fn); err != nil {
-					b.Fatal(err)
-				}
-			}
-			b.ReportMetric(float64(4*len(x))*float64(b.N)/b.Elapsed().Seconds()/1e9, "GB/s")
-		})
 	}
 }
