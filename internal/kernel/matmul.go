@@ -142,7 +142,7 @@ func (a *Acts) multiplyTask(task, worker int) {
 	n := min(g.tokens, a.n-t0)
 	dst := o.Dst[t0*o.LD:]
 	s := &a.worker[worker]
-	s.ahead = r1 + (len(a.worker)-1)*g.rows
+	s.next = r1 + (len(a.worker)-1)*g.rows
 	if !usesInt8(o.W.Type) {
 		floatRows(dst, o.LD, o.W, a.x[t0*a.cols:], n, r0, r1, s)
 		return
@@ -153,10 +153,10 @@ func (a *Acts) multiplyTask(task, worker int) {
 // scratch is the memory of one worker. Its buffers grow to what the largest product
 // needs and stay.
 type scratch struct {
-	ahead int // the row where this worker's next task probably begins
-	f     []float32
-	tile  tileScratch
-	_     [64]byte // keeps two workers out of one cache line
+	next int // the row where this worker's next task probably begins
+	f    []float32
+	tile tileScratch
+	_    [64]byte // keeps two workers out of one cache line
 }
 
 // floats returns n numbers that may hold anything, valid until the next call.

@@ -19,7 +19,7 @@ type tileArgs struct {
 	stride   uintptr   // bytes from a token to the next in x
 	panel    *byte
 	more     uintptr // not 0: add to what dst holds
-	ahead    *byte   // what to prefetch: the rows that come after these, or these again
+	ahead    *byte   // what to prefetch: rows that come later, or these again
 }
 
 // tileKernels multiply tiles of rows of one weight type with a few tokens. Rows lie in
@@ -47,7 +47,8 @@ type tileKernels struct {
 const (
 	maxWideRows   = 32
 	maxWideTokens = 6
-	panelBlocks   = 128 // unpacked at once: some 150 KB, which stay in the second-level cache
+	panelBlocks   = 128      // unpacked at once: some 150 KB, which stay in the second-level cache
+	prefetchBytes = 16 << 10 // how far ahead, at least
 	actBlockBytes = unsafe.Sizeof(actBlock{})
 )
 
@@ -57,6 +58,7 @@ var tiles map[quant.Type]*tileKernels
 // tileScratch is what the tile kernels need of a worker's memory.
 type tileScratch struct {
 	args  tileArgs // here, since the arguments of a function variable escape
+	next  int      // as in scratch
 	rows  []byte   // copies of the last rows, padded with zeros to a whole tile
 	panel []byte
 	out   [maxWideTokens * maxWideRows]float32
@@ -66,7 +68,7 @@ type tileScratch struct {
 func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int, sc *scratch) {
 	k, s := tiles[w.Type], &sc.tile
 	blocks := w.Cols / blockCols
-	s.args = tileArgs{stride: uintptr(blocks) * actBlockBytes}
+	s.args, s.next = tileArgs{stride: uintptr(blocks) * actBlockBytes}, sc.next
 	m := n
 	if n > 1 {
 		m = evenTokens(n)
@@ -75,9 +77,6 @@ func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int
 		s.args.x = &x[0]
 		for r := r0; r < r1; r += k.rows {
 			s.take(w, k.rows, r, r1, 0, blocks)
-			if r+k.rows >= r1 && sc.ahead+k.rows <= w.Rows {
-				s.args.ahead = &w.Data[sc.ahead*w.RowBytes]
-			}
 			s.run(k.narrow[m], dst[r:], ld, k.rows, min(k.rows, r1-r), m, n)
 		}
 		return
@@ -122,8 +121,12 @@ func (s *tileScratch) take(w *Matrix, n, r, r1, b, blocks int) {
 	if r+n <= r1 {
 		a.w, a.rowBytes = &w.Data[r*w.RowBytes+at], uintptr(w.RowBytes)
 		a.ahead = a.w
-		if r+2*n <= r1 {
-			a.ahead = &w.Data[(r+n)*w.RowBytes+at]
+		next := r + ceilDiv(prefetchBytes, n*w.RowBytes)*n
+		if next >= r1 {
+			next += s.next - r1
+		}
+		if next+n <= w.Rows {
+			a.ahead = &w.Data[next*w.RowBytes+at]
 		}
 		return
 	}
