@@ -46,6 +46,7 @@ type Provider struct {
 
 	mu     sync.Mutex
 	closed bool
+	hungUp bool   // nothing more will come from it
 	order  *share // the one that it is working on
 
 	kept map[uint64]bool // blocks of which it keeps a mapping; of who has the turn
@@ -93,6 +94,37 @@ func (p *Provider) forget() error {
 		return nil
 	}
 	return p.process.Close()
+}
+
+// hangUp is for when nothing more will come from the provider. What it has sent before
+// is still there to be read, by who has its turn; that one finds the end then. Otherwise
+// the connection is closed.
+func (p *Provider) hangUp() {
+	p.mu.Lock()
+	p.hungUp = true
+	p.mu.Unlock()
+	p.closeIfIdle()
+}
+
+// yield ends a turn.
+func (p *Provider) yield() {
+	p.turn <- struct{}{}
+	p.closeIfIdle()
+}
+
+// closeIfIdle closes a connection that was hung up, if nobody has the turn.
+func (p *Provider) closeIfIdle() {
+	p.mu.Lock()
+	hungUp := p.hungUp
+	p.mu.Unlock()
+	if !hungUp {
+		return
+	}
+	select {
+	case <-p.turn:
+		p.disconnect()
+	default:
+	}
 }
 
 // disconnect closes the connection.
@@ -153,7 +185,7 @@ func (t *Table) greet(ctx context.Context, c *net.UnixConn, policy func(Hello) (
 		p.disconnect()
 		return nil, err
 	}
-	p.turn <- struct{}{}
+	p.yield()
 	return p, nil
 }
 
@@ -214,7 +246,7 @@ func (t *Table) handshake(ctx context.Context, c *net.UnixConn, policy func(Hell
 		hello: *hello, policy: pol, conn: c, process: process,
 		turn: make(chan struct{}, 1), gone: make(chan struct{}), kept: map[uint64]bool{},
 	}
-	p.watch, err = watchHangup(c, p.disconnect)
+	p.watch, err = watchHangup(c, p.hangUp)
 	return p, err
 }
 
@@ -266,7 +298,10 @@ func (t *Table) attend(p *Provider) {
 	}
 	select {
 	case <-ended:
-		p.disconnect()
+		p.hangUp()
+		// Somebody else may hold the other end open. What the process has sent is there.
+		_ = p.conn.SetReadDeadline(time.Now().Add(cancelGrace)) // fails if it is closed
+		<-p.gone
 	case <-p.gone:
 	}
 	t.mu.Lock()

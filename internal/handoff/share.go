@@ -130,8 +130,9 @@ func (t *Table) make(ctx context.Context, s *share, r *Request) (*Order, error) 
 	if err != nil {
 		if s.once {
 			p.disconnect()
+		} else {
+			p.yield() // nothing was sent
 		}
-		p.turn <- struct{}{} // nothing was sent
 		return nil, err
 	}
 	if err := t.send(s, order, files); err != nil {
@@ -358,7 +359,7 @@ func (t *Table) await(s *share) {
 		p.disconnect()
 	}
 	if !p.isGone() {
-		p.turn <- struct{}{}
+		p.yield()
 	}
 	t.wake()
 	<-s.done
