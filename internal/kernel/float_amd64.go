@@ -66,9 +66,6 @@ const (
 
 	panelRows = 32 // rows widened at once, for cols up to maxPanel/panelRows
 	maxPanel  = 96 << 10
-	// Columns of a panel that are multiplied at once: those of six tokens and four
-	// rows then stay in the L1 cache.
-	panelDepth = 512
 )
 
 func floatRows(dst []float32, ld int, w *Matrix, x []float32, n, r0, r1 int, s *scratch) {
@@ -89,6 +86,16 @@ func maxTokens() int {
 		return 6
 	}
 	return 3
+}
+
+// panelDepth is the number of columns of a panel that are multiplied at once. Fewer keep
+// more of the activations and weights in the L1 cache, but the lanes wait in memory
+// between the parts. The narrower kernels load more for each product.
+func panelDepth() int {
+	if level == levelAVX512 {
+		return 1024
+	}
+	return 512
 }
 
 // floatRowsDirect reads the weights as they lie, once for each maxTokens tokens.
@@ -177,8 +184,9 @@ func widenPanel(dst []float32, t quant.Type, row []byte) {
 func panelTokens(dst []float32, ld int, panel, x []float32, m, rows, cols int, sums []float32) {
 	var rest [6 * dotRows]float32
 	a := dotArgs{xStride: 4 * cols, tokens: m}
-	for c := 0; c < cols; c += panelDepth {
-		depth := min(panelDepth, cols-c)
+	step := panelDepth()
+	for c := 0; c < cols; c += step {
+		depth := min(step, cols-c)
 		a.n, a.carryIn, a.carryOut = depth/16, c, cols-c-depth
 		a.x = &x[c]
 		for r := 0; r < rows; r += dotRows {
