@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"baton/internal/demo"
@@ -24,7 +25,27 @@ func demoModel(t testing.TB) *model.Model {
 	return m
 }
 
-// bench runs a model over sequences of a pool of its own.
+// changedDemo is the demo model with one byte of its weights changed.
+func changedDemo(t testing.TB) *model.Model {
+	t.Helper()
+	data := slices.Clone(demo.GGUF())
+	f, err := gguf.Parse(data, "changed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, ok := f.Tensor("blk.0.attn_q.weight")
+	if !ok {
+		t.Fatal("no attn_q")
+	}
+	data[w.Offset+2]++ // a weight of the first block, behind its scale
+	m, err := model.Load(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// rig runs a model over sequences of a pool of its own.
 type rig struct {
 	m      *model.Model
 	runner *model.Runner

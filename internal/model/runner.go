@@ -62,6 +62,17 @@ type cell struct {
 
 // NewRunner returns a Runner for micro-batches of at most maxTokens tokens.
 func NewRunner(m *Model, pool *kernel.Pool, maxTokens int) *Runner {
+	r := newRunner(m, pool, maxTokens)
+	c := m.Config
+	r.att = make([]float32, maxTokens*c.Heads*c.HeadDim)
+	r.gate = make([]float32, maxTokens*c.FF)
+	r.up = make([]float32, maxTokens*c.FF)
+	r.attn = newAttention(c)
+	return r
+}
+
+// newRunner makes what is needed up to a layer's q, k and v.
+func newRunner(m *Model, pool *kernel.Pool, maxTokens int) *Runner {
 	c := m.Config
 	r := &Runner{m: m, pool: pool, max: maxTokens}
 	qDim, kvDim := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -72,12 +83,8 @@ func NewRunner(m *Model, pool *kernel.Pool, maxTokens int) *Runner {
 	r.q = make([]float32, maxTokens*qDim)
 	r.k = make([]float32, maxTokens*kvDim)
 	r.v = make([]float32, maxTokens*kvDim)
-	r.att = make([]float32, maxTokens*qDim)
-	r.gate = make([]float32, maxTokens*c.FF)
-	r.up = make([]float32, maxTokens*c.FF)
 	r.cos = make([]float32, maxTokens*c.Rope.Dims/2)
 	r.sin = make([]float32, maxTokens*c.Rope.Dims/2)
-	r.attn = newAttention(c)
 	r.bindSteps()
 	return r
 }
