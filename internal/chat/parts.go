@@ -65,6 +65,20 @@ func (m *matcher) longest(s string, ok func(n int) bool) int {
 	return best
 }
 
+// tokens returns where s holds words that ok accepts, from the left, the
+// longest first, none overlapping another.
+func (m *matcher) tokens(s string, ok func(i, j int) bool) []jinja.Span {
+	var out []jinja.Span
+	for i := 0; i < len(s); {
+		n := m.longest(s[i:], func(n int) bool { return ok(i, i+n) })
+		if n > 0 {
+			out = append(out, jinja.Span{Start: i, End: i + n})
+		}
+		i += max(n, 1)
+	}
+	return out
+}
+
 // split cuts a rendered prompt into parts: control tokens that the template
 // wrote stay in trusted parts, those that hold a byte of the request become
 // untrusted parts of their own.
@@ -79,15 +93,7 @@ func (m *matcher) split(t jinja.Text) []Part {
 	}
 	// The template's own tokens come first: a look-alike must not be able to
 	// break one by overlapping it.
-	var own []jinja.Span
-	for i := 0; i < len(s); {
-		if n := m.longest(s[i:], func(n int) bool { return !marked(i, i+n) }); n > 0 {
-			own = append(own, jinja.Span{Start: i, End: i + n})
-			i += n
-		} else {
-			i++
-		}
-	}
+	own := m.tokens(s, func(i, j int) bool { return !marked(i, j) })
 	var parts []Part
 	from := 0 // of the pending trusted part
 	flush := func(to int) {
@@ -96,16 +102,21 @@ func (m *matcher) split(t jinja.Text) []Part {
 		}
 		from = to
 	}
+	border := -1 // where a part has to end, whatever follows
 	for i, k := 0, 0; i < len(s); {
+		if i == border {
+			flush(i)
+		}
 		for k < len(own) && own[k].End <= i {
 			k++
 		}
 		end := len(s) // of the stretch without an own token
 		if k < len(own) {
 			if own[k].Start == i {
-				// A look-alike that begins inside the token must not win over it.
-				for p := i + 1; p < own[k].End; p++ {
-					if m.longest(s[p:], func(n int) bool { return p+n > own[k].End }) > 0 {
+				// A look-alike that begins in the token and ends after it must not
+				// win over it.
+				for p := i; p < own[k].End; p++ {
+					if m.longest(s[p:], func(n int) bool { return p+n > own[k].End && marked(p, p+n) }) > 0 {
 						flush(own[k].End)
 						break
 					}
@@ -115,21 +126,20 @@ func (m *matcher) split(t jinja.Text) []Part {
 			}
 			end = own[k].Start
 		}
-		n := m.longest(s[i:], func(n int) bool { return marked(i, i+n) })
-		switch {
-		case n == 0:
-			i++
-		case i+n > end:
-			// It overlaps the template's token: a border is enough to keep it
-			// from being read.
-			flush(end)
-			i++
-		default:
+		lookalike := func(n int) bool { return marked(i, i+n) }
+		if n := m.longest(s[i:], func(n int) bool { return i+n <= end && lookalike(n) }); n > 0 {
 			flush(i)
 			parts = append(parts, Part{s[i : i+n], false})
 			i += n
 			from = i
+			continue
 		}
+		if m.longest(s[i:], lookalike) > 0 {
+			// It overlaps the template's token: a border is enough to keep it
+			// from being read.
+			border = end
+		}
+		i++
 	}
 	flush(len(s))
 	return parts
