@@ -6,22 +6,27 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
 	"baton/internal/bench"
 	"baton/internal/cli"
+	"baton/internal/kernel"
+	"baton/internal/quant"
 )
 
 // benchCommand is "baton bench engine", and its siblings.
 func benchCommand(ctx context.Context, args []string, out io.Writer) error {
-	const usage = "baton bench engine [options]"
+	const usage = "baton bench engine [options], or baton bench kernel [options]"
 	if len(args) == 0 {
 		return fmt.Errorf("%w: %s", errUsage, usage)
 	}
 	switch args[0] {
 	case "engine":
 		return benchEngine(ctx, args[1:], out)
+	case "kernel":
+		return benchKernel(ctx, args[1:], out)
 	case "worker":
 		return benchWorker(args[1:], out)
 	case "help", "-h", "--help":
@@ -46,7 +51,7 @@ func benchEngine(ctx context.Context, args []string, out io.Writer) error {
 		seqs     = s.Int("-np --parallel", "", "N", 1, 1, 64, "also generate in N sequences together")
 		reps     = s.Int("-r --reps", "", "N", 5, 1, 1000, "repetitions")
 		peer     = s.String("--peer", "", "NAME=PATH", "", "compare with llama=PATH or baton=PATH")
-		priority = s.Bool("--priority", "", "put the engines before all other work on the machine (needs root)")
+		priority = s.Bool("--priority", "", "run the engines before all other work on the machine (needs root)")
 		asJSON   = s.Bool("--json", "", "print JSON")
 	)
 	rest, err := s.Parse(args, out)
@@ -122,6 +127,72 @@ func enginePrograms(o *bench.EngineOptions, peer string) error {
 		return fmt.Errorf("%w: --peer knows llama=PATH and baton=PATH, not %q", errUsage, name)
 	}
 	return nil
+}
+
+// benchKernel measures the kernels beside their floors.
+func benchKernel(ctx context.Context, args []string, out io.Writer) error {
+	s := cli.NewSet("bench kernel", "[options] [KERNEL ...]",
+		"Measures how fast kernels are, beside a floor measured in the same run: a loop that only reads the same bytes,\n"+
+			"or one that only does the multiply-adds. Kernels: "+strings.Join(bench.KernelNames(), ", ")+"; all unless named.\n"+
+			kernel.EnvKernels+" in the environment chooses the implementation: "+strings.Join(kernel.Implementations(), ", ")+".")
+	var (
+		types   = s.String("--type", "", "TYPE,...", "Q4_K,Q6_K,Q8_0,Q4_0,F16", "types of weights")
+		shapes  = s.String("--shape", "", "RxC,...", "3072x1024,1024x3072", "rows and columns of weights")
+		tokens  = s.String("--tokens", "", "N,...", "1,4,64,512", "tokens at once")
+		threads = s.String("-t --threads", "", "N,...", strconv.Itoa(runtime.GOMAXPROCS(0)), "threads")
+		reps    = s.Int("-r --reps", "", "N", 5, 1, 1000, "repetitions, of which the best counts")
+		first   = s.Bool("--priority", "", "run before all other work on the machine (needs root)")
+		asJSON  = s.Bool("--json", "", "print JSON")
+	)
+	names, err := s.Parse(args, out)
+	if err != nil {
+		return asUsage(err)
+	}
+	if *first {
+		rest := slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.TrimLeft(a, "-") == "priority" })
+		return bench.RunFirst(ctx, append([]string{"bench", "kernel"}, rest...))
+	}
+	o := bench.KernelOptions{Kernels: names, Reps: *reps}
+	if o.Tokens, err = numbers(*tokens, "--tokens"); err != nil {
+		return err
+	}
+	if o.Threads, err = numbers(*threads, "--threads"); err != nil {
+		return err
+	}
+	if o.Types, err = weightTypes(*types); err != nil {
+		return err
+	}
+	for shape := range strings.SplitSeq(*shapes, ",") {
+		var rc [2]int
+		if n, err := fmt.Sscanf(shape, "%dx%d", &rc[0], &rc[1]); n != 2 || err != nil {
+			return fmt.Errorf("%w: --shape %s: expected ROWSxCOLUMNS", errUsage, shape)
+		}
+		o.Shapes = append(o.Shapes, rc)
+	}
+	results, err := bench.MeasureKernels(ctx, o, func(r *bench.KernelResult) {
+		fmt.Fprintf(os.Stderr, "\r%-60s", fmt.Sprintf("%s %s %s %d tokens, %d threads", r.Kernel, r.Type, r.Shape, r.Tokens, r.Threads))
+	})
+	fmt.Fprintf(os.Stderr, "\r%60s\r", "")
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		return bench.WriteJSON(out, results)
+	}
+	return bench.WriteKernels(out, results)
+}
+
+// weightTypes reads names such as Q4_K.
+func weightTypes(list string) (types []quant.Type, err error) {
+	all := []quant.Type{quant.F32, quant.F16, quant.BF16, quant.Q8_0, quant.Q4_0, quant.Q4_K, quant.Q6_K}
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(all, func(t quant.Type) bool { return strings.EqualFold(t.String(), name) })
+		if i < 0 {
+			return nil, fmt.Errorf("%w: --type %s: there is no type %q", errUsage, list, name)
+		}
+		types = append(types, all[i])
+	}
+	return types, nil
 }
 
 // benchWorker is Baton's side of a comparison; bench engine starts it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	"baton/internal/gguf"
@@ -58,7 +59,7 @@ type Result struct {
 	// Allocs is the fewest allocations that a repetition of Baton made for one token.
 	Allocs float64 `json:"allocs_per_token,omitempty"`
 	// How undisturbed the repetitions were, the worse of both engines, medians: Waited
-	// is the time that threads waited for a core, as a share of one core; Others is what
+	// is the part of the time that a thread was ready but had no core; Others is what
 	// other processes used, as a share of all cores. Repeated counts the repetitions
 	// thrown away because of that, by a rule that does not look at their speed.
 	Waited   float64 `json:"waited"`
@@ -70,14 +71,14 @@ type Result struct {
 }
 
 // Disturbed tells whether other work slowed a test so much that its figures say little.
-func (r *Result) Disturbed() bool { return r.Waited > maxWaited || r.Others > maxOthers }
+func (r *Result) Disturbed() bool { return disturbed(r.Waited, r.Others, r.Threads) }
 
-// Beyond these a repetition is made again: an engine's threads wait for each other many
-// times a token, so that one held up for a moment holds all of them up.
-const (
-	maxWaited = 0.03
-	maxOthers = 0.10
-)
+// disturbed: what Linux takes even from a real-time process, a twentieth, is allowed
+// for; and others may use cores that the engine does not.
+func disturbed(waited, others float64, threads int) bool {
+	free := max(0, 1-float64(threads)/float64(runtime.NumCPU()))
+	return waited > 0.08 || others > 0.08+free
+}
 
 // comparison is a running measurement.
 type comparison struct {
@@ -252,7 +253,7 @@ func (c *comparison) measure(ctx context.Context, t Test) error {
 				r.countAllocs(s, t)
 			}
 		}
-		if (wait > maxWaited || other > maxOthers) && r.Repeated < 2*c.o.Reps {
+		if disturbed(wait, other, c.o.Threads) && r.Repeated < 2*c.o.Reps {
 			r.Repeated++
 			continue
 		}

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -35,13 +34,11 @@ type process struct {
 	over   bool // waited for
 }
 
-// start runs a program until it is ready. With priority the process gets a scheduling
-// group of its own that goes before all others, where the system allows it.
+// start runs a program until it is ready; with priority, before all other work on the
+// machine.
 func start(ctx context.Context, p Program, priority bool) (*process, error) {
 	e := &process{cmd: exec.CommandContext(ctx, p.Path, p.Args...)}
 	e.cmd.Stderr = &e.stderr
-	// A session of its own is what makes a scheduling group (sched_autogroup).
-	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var err error
 	if e.in, err = e.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -52,13 +49,14 @@ func start(ctx context.Context, p Program, priority bool) (*process, error) {
 	}
 	e.lines = bufio.NewScanner(out)
 	began := time.Now()
-	if err := e.cmd.Start(); err != nil {
+	run := e.cmd.Start
+	if priority {
+		run = func() error { return startFirst(e.cmd) }
+	}
+	if err := run(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	e.pid = e.cmd.Process.Pid
-	if priority {
-		raisePriority(e.pid)
-	}
 	if e.info, err = e.receive("ready"); err != nil {
 		_ = e.stop() // the first error says more
 		return nil, err
@@ -96,9 +94,8 @@ func (e *process) ended() error {
 type sample struct {
 	seconds float64
 	answer  answer
-	// waited is the part of the run that the engine's threads were ready but had no
-	// core, as a share of one core; others is what all other processes used, as a share
-	// of all cores.
+	// waited is the part of the run that a thread of the engine was ready but had no
+	// core; others is what all other processes used, as a share of all cores.
 	waited, others float64
 }
 

@@ -11,13 +11,16 @@ import (
 )
 
 // usage is what the system has counted until now: ticks of hundredths of a second
-// (USER_HZ) and, more exactly, the time that a process' threads waited for a core.
-// Where /proc lacks something it is zero.
+// (USER_HZ) and, more exactly, what became of a process' threads. Where /proc lacks
+// something it is zero.
 type usage struct {
 	all     int64 // ticks that any process used, and that the hypervisor took away
 	process int64 // ticks that the process used
-	waited  time.Duration
+	threads map[string]threadTime
 }
+
+// threadTime is how long a thread ran, and how long it was ready but had no core.
+type threadTime struct{ ran, waited time.Duration }
 
 const tick = 10 * time.Millisecond
 
@@ -25,19 +28,27 @@ func takeUsage(pid int) (u usage) {
 	u.all = busyTicks(readText("/proc/stat"))
 	u.process = processTicks(readText(fmt.Sprintf("/proc/%d/stat", pid)))
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	u.threads = make(map[string]threadTime, len(threads))
 	for _, path := range threads {
-		u.waited += runDelay(readText(path))
+		u.threads[path] = parseThreadTime(readText(path))
 	}
 	return u
 }
 
-// since says what happened between before and u: how long the process' threads were
-// kept off the cores as a share of wall, and what others used as a share of all cores.
+// since says what happened between before and u: how long one of the process' threads,
+// the one that had to wait longest, was kept off the cores, as a share of wall; and what
+// others used as a share of all cores. Only threads that compute count, which ran a
+// fifth of the time: a runtime has others whose waiting holds nobody up.
 func (u usage) since(before usage, wall time.Duration) (waited, others float64) {
-	waited = float64(u.waited-before.waited) / float64(wall)
+	for id, t := range u.threads {
+		b := before.threads[id]
+		if t.ran-b.ran > wall/5 {
+			waited = max(waited, float64(t.waited-b.waited)/float64(wall))
+		}
+	}
 	ticks := (u.all - before.all) - (u.process - before.process)
 	others = float64(ticks) * float64(tick) / float64(wall) / float64(runtime.NumCPU())
-	return max(waited, 0), max(others, 0)
+	return waited, max(others, 0)
 }
 
 func readText(path string) string {
@@ -75,18 +86,19 @@ func processTicks(stat string) (n int64) {
 	return n
 }
 
-// runDelay is the second number of a thread's schedstat, nanoseconds (Linux'
-// Documentation/scheduler/sched-stats.rst).
-func runDelay(schedstat string) time.Duration {
+// parseThreadTime reads a thread's schedstat: the first two numbers, in nanoseconds
+// (Linux' Documentation/scheduler/sched-stats.rst).
+func parseThreadTime(schedstat string) (t threadTime) {
 	f := strings.Fields(schedstat)
 	if len(f) < 2 {
-		return 0
+		return t
 	}
-	n, err := strconv.ParseInt(f[1], 10, 64)
-	if err != nil {
-		return 0
+	for i, d := range []*time.Duration{&t.ran, &t.waited} {
+		if n, err := strconv.ParseInt(f[i], 10, 64); err == nil {
+			*d = time.Duration(n)
+		}
 	}
-	return time.Duration(n)
+	return t
 }
 
 // memory is the most that the process had resident, mapped files and shared memory
@@ -110,10 +122,4 @@ func kibibytes(status, key string) int64 {
 		return 0
 	}
 	return n << 10
-}
-
-// raisePriority puts the process' scheduling group before all others. Only root may,
-// and only some systems have such groups: without it, other work counts as waiting.
-func raisePriority(pid int) {
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte("-20"), 0)
 }

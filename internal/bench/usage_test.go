@@ -2,6 +2,7 @@ package bench
 
 import (
 	"os"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -28,12 +29,27 @@ func TestProcessTicks(t *testing.T) {
 	}
 }
 
-func TestRunDelay(t *testing.T) {
-	if got := runDelay("696779 2266258 3\n"); got != 2266258 {
-		t.Errorf("found %d ns, want 2266258", got)
+func TestThreadTime(t *testing.T) {
+	if got, want := parseThreadTime("696779 2266258 3\n"), (threadTime{696779, 2266258}); got != want {
+		t.Errorf("found %+v, want %+v", got, want)
 	}
-	if got := runDelay(""); got != 0 {
-		t.Errorf("found %d ns in nothing", got)
+	if got := parseThreadTime(""); got != (threadTime{}) {
+		t.Errorf("found %+v in nothing", got)
+	}
+}
+
+// Of the threads that compute, the one that waited longest counts; a thread that hardly
+// ran does not.
+func TestUsageSince(t *testing.T) {
+	const s = time.Second
+	before := usage{all: 100, process: 50, threads: map[string]threadTime{"a": {5 * s, s}, "b": {0, 0}, "idle": {0, 0}}}
+	after := usage{all: 400, process: 250, threads: map[string]threadTime{"a": {6 * s, s}, "b": {s, s / 2}, "idle": {s / 100, 2 * s}}}
+	waited, others := after.since(before, 2*s)
+	if waited != 0.25 {
+		t.Errorf("waited %g, want 0.25", waited)
+	}
+	if want := 1.0 / 2 / float64(runtime.NumCPU()); others != want { // 1 s of 2 s on so many cores
+		t.Errorf("others %g, want %g", others, want)
 	}
 }
 
@@ -63,7 +79,7 @@ func TestUsageOfThisProcess(t *testing.T) {
 			x += 1 / x
 		}
 	}
-	if now := takeUsage(pid); now.all < before.all || now.waited < before.waited {
+	if now := takeUsage(pid); now.all < before.all || now.process < before.process {
 		t.Errorf("counters go back: %+v, then %+v", before, now)
 	}
 	if peak, private := memory(pid); peak <= 0 || private <= 0 || private > peak {

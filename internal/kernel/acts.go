@@ -50,6 +50,10 @@ func (a *Acts) Set(x []float32, n, cols int) {
 	a.x, a.n, a.cols, a.fresh = x, n, cols, false
 }
 
+// Quantize makes the quantized form now, which otherwise the first product does that
+// needs it.
+func (a *Acts) Quantize(p *Pool) error { return a.prepare(p) }
+
 // prepare quantizes the activations unless that was done since Set.
 func (a *Acts) prepare(p *Pool) error {
 	if a.fresh {
