@@ -49,9 +49,11 @@ type Decoder struct {
 	index   *kv.Index
 
 	mu       sync.Mutex
-	wake     *sync.Cond // signalled when queue or stopping changes
+	wake     *sync.Cond // signalled when queue, calls or stopping changes
 	queue    []*task    // waiting for a slot, in order
+	calls    []*call    // to be run by the step loop, between two steps
 	stopping bool
+	ended    bool        // the loop takes no more calls
 	abort    atomic.Bool // cancel whatever still runs
 	slots    []*slot     // the step loop's own
 	batch    batch
@@ -61,8 +63,9 @@ type Decoder struct {
 	statMu sync.Mutex
 	stat   engine.Stats
 
-	done   chan struct{}
-	failed error // what went wrong at the end
+	closers []func() // run when the loop has ended
+	done    chan struct{}
+	failed  error // what went wrong at the end
 }
 
 // New prepares a decoder for m and starts its step loop. Close ends it.
@@ -73,7 +76,7 @@ func New(m *model.Model, v *vocab.Vocab, opt Options) (*Decoder, error) {
 	if err := opt.fill(m); err != nil {
 		return nil, err
 	}
-	layout, err := kv.NewLayout(kv.Config{Layers: m.Layers, KVHeads: m.KVHeads, HeadDim: m.HeadDim})
+	layout, err := kv.NewLayout(kv.Config{Layers: m.Layers, KVHeads: m.KVHeads, HeadDim: m.HeadDim, Extra: shortBlocks})
 	if err != nil {
 		return nil, err
 	}
@@ -131,14 +134,18 @@ func (o *Options) fill(m *model.Model) error {
 	return nil
 }
 
-// maxBlocks is the pool's limit: a slot needs the blocks of a full context, and one
-// more where its prefix ends inside a block that others share.
+// shortBlocks is how many partly filled blocks a sequence may have in it: each prompt
+// that another process fills leaves one behind, so a conversation of more turns has to
+// process its beginning anew at some point.
+const shortBlocks = 8
+
+// maxBlocks is the pool's limit: every slot full, in the worst division into blocks,
+// and as much as one slot for the cache.
 func (o *Options) maxBlocks(l *kv.Layout) int {
 	if o.KVBytes > 0 {
 		return int(o.KVBytes / int64(l.BlockBytes))
 	}
-	slot := l.BlocksFor(o.Ctx) + 1
-	return (o.Slots + 1) * slot
+	return (o.Slots + 1) * l.BlocksFor(o.Ctx)
 }
 
 func (d *Decoder) describe(l *kv.Layout) {

@@ -58,6 +58,11 @@ func (d *Decoder) choose(s *slot, logits []float32) {
 	}
 }
 
+// fail ends a slot's request with an error.
+func (d *Decoder) fail(s *slot, err error) {
+	d.finish(s, engine.Result{Reason: engine.Failed, Err: err})
+}
+
 // finish sends the last event of a slot's request and frees the slot. What the
 // sequence holds stays in the prefix index.
 func (d *Decoder) finish(s *slot, r engine.Result) {

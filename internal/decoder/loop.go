@@ -2,11 +2,13 @@ package decoder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"baton/internal/engine"
+	"baton/internal/kv"
 	"baton/internal/model"
 )
 
@@ -23,6 +25,7 @@ func (d *Decoder) loop() {
 	defer close(d.done)
 	defer d.threads.Close()
 	for d.await() {
+		d.runCalls()
 		d.schedule()
 		if d.batch.tokens == 0 {
 			continue
@@ -31,6 +34,12 @@ func (d *Decoder) loop() {
 		logits, err := d.runner.Forward(d.batch.chunks)
 		d.pace.measured(&d.batch, time.Since(start))
 		d.deliver(logits, err)
+	}
+	for _, s := range d.slots {
+		s.drop()
+	}
+	for _, f := range d.closers {
+		f()
 	}
 	d.index.Clear()
 	d.failed = d.blocks.Close()
@@ -42,10 +51,11 @@ func (d *Decoder) await() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for {
-		if len(d.queue) > 0 || slices.ContainsFunc(d.slots, (*slot).busy) {
+		if len(d.calls) > 0 || len(d.queue) > 0 || slices.ContainsFunc(d.slots, (*slot).busy) {
 			return true
 		}
 		if d.stopping {
+			d.ended = true
 			return false
 		}
 		d.wake.Wait()
@@ -90,7 +100,14 @@ func (d *Decoder) schedule() {
 // add puts tokens of a slot into the micro-batch, which will fill their cells.
 func (d *Decoder) add(s *slot, tokens []int32, logits bool) bool {
 	pos := s.seq.Len()
-	if err := s.seq.Append(tokens...); err != nil {
+	err := s.seq.Append(tokens...)
+	if errors.Is(err, kv.ErrNoRoom) { // adopted cells that nobody has asked for must wait no longer
+		for _, other := range d.slots {
+			other.drop()
+		}
+		err = s.seq.Append(tokens...)
+	}
+	if err != nil {
 		d.finish(s, engine.Result{Reason: engine.Failed, Err: &engine.Error{Code: engine.CodeNoRoom, Message: err.Error()}})
 		return false
 	}
@@ -125,6 +142,7 @@ func (d *Decoder) admit() {
 			limit = 0
 		}
 		seq, match := d.index.Attach(t.Prompt, limit)
+		s.drop() // after Attach: its cells are this request's now, or stay cached
 		s.start(t, d, seq, match)
 		d.admitted(s)
 	}
@@ -185,7 +203,7 @@ func (d *Decoder) deliver(logits []float32, err error) {
 	for i, s := range d.batch.slots {
 		c := &d.batch.chunks[i]
 		if err != nil {
-			d.finish(s, engine.Result{Reason: engine.Failed, Err: fmt.Errorf("decoder: step failed: %w", err)})
+			d.fail(s, fmt.Errorf("decoder: step failed: %w", err))
 			continue
 		}
 		if s.prefilling() {

@@ -46,6 +46,7 @@ type slot struct {
 	id int
 	*task
 
+	kept    *kv.Sequence // adopted cells, until the next request in this slot
 	seq     *kv.Sequence
 	match   kv.Match
 	pending []int32 // prompt tokens that are not in the cache yet
@@ -82,6 +83,14 @@ func (s *slot) start(t *task, d *Decoder, seq *kv.Sequence, match kv.Match) {
 	s.decoded = 0
 	s.started = time.Now()
 	s.firstAt, s.lastAt, s.promptEnd = time.Time{}, time.Time{}, time.Time{}
+}
+
+// drop lets go of adopted cells; they stay cached as long as there is room.
+func (s *slot) drop() {
+	if s.kept != nil {
+		s.kept.Free()
+		s.kept = nil
+	}
 }
 
 func (s *slot) timings() engine.Timings {
