@@ -61,11 +61,15 @@ func widenBF16AVX2(dst *float32, src unsafe.Pointer, n int)
 const (
 	dotRows = 4 // rows of one kernel call
 
-	// Weights are widened once into a panel where more tokens than these share them.
-	directTokens = 6
+	// Weights are widened once into a panel where more tokens than these share them;
+	// before that, widening them for each few tokens costs less than the panel.
+	directTokens = 24
 
 	panelRows = 32 // rows widened at once, for cols up to maxPanel/panelRows
 	maxPanel  = 96 << 10
+
+	// The lanes of four rows and as many tokens as any kernel takes.
+	groupSums = dotRows * 6 * 16
 )
 
 func floatRows(dst []float32, ld int, w *Matrix, x []float32, n, r0, r1 int, s *scratch) {
@@ -148,7 +152,7 @@ func dotDirect(t quant.Type, a *dotArgs) {
 func floatRowsPanel(dst []float32, ld int, w *Matrix, x []float32, n, r0, r1 int, s *scratch) {
 	cols := w.Cols
 	height := max(dotRows, min(panelRows, maxPanel/cols/dotRows*dotRows))
-	buf := s.floats(height*cols + height/dotRows*6*dotRows*16)
+	buf := s.floats(height*cols + height/dotRows*groupSums)
 	panel, sums := buf[:height*cols], buf[height*cols:]
 	for r := r0; r < r1; r += height {
 		rows := min(height, r1-r)
@@ -191,7 +195,7 @@ func panelTokens(dst []float32, ld int, panel, x []float32, m, rows, cols int, s
 		a.x = &x[c]
 		for r := 0; r < rows; r += dotRows {
 			a.w = unsafe.Pointer(&panel[r*cols+c*dotRows])
-			a.sums = &sums[r*6*16]
+			a.sums = &sums[r/dotRows*groupSums]
 			if r+dotRows <= rows {
 				a.dst, a.ld = &dst[r], 4*ld
 			} else {

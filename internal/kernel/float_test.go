@@ -18,7 +18,7 @@ func TestFloatRowsAgainstFloat64(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	forEachImpl(t, func(t *testing.T) {
 		for _, typ := range floatTypes {
-			for _, shape := range [][3]int{{4, 32, 1}, {9, 64, 2}, {7, 1056, 9}, {33, 96, 5}, {3, 32, 20}} {
+			for _, shape := range [][3]int{{4, 32, 1}, {9, 64, 2}, {7, 1056, 9}, {33, 96, 5}, {3, 32, 30}, {5, 1056, 27}} {
 				rows, cols, n := shape[0], shape[1], shape[2]
 				w, x := randomMatrix(t, typ, rows, cols, r.Uint64()), randomRow(r, n*cols, 1)
 				dst := make([]float32, n*rows)
@@ -55,7 +55,7 @@ func TestFloatRowsInvariance(t *testing.T) {
 		typ := rapid.SampledFrom(floatTypes).Draw(rt, "type")
 		rows := rapid.IntRange(1, 50).Draw(rt, "rows")
 		cols := 32 * rapid.OneOf(rapid.IntRange(1, 4), rapid.SampledFrom([]int{16, 17, 33})).Draw(rt, "blocks")
-		n := rapid.OneOf(rapid.IntRange(1, 8), rapid.IntRange(1, 40)).Draw(rt, "n")
+		n := rapid.OneOf(rapid.IntRange(1, 8), rapid.IntRange(1, 60)).Draw(rt, "n")
 		ld := rows + rapid.IntRange(0, 3).Draw(rt, "gap")
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		w, x := randomMatrix(t, typ, rows, cols, r.Uint64()), randomRow(r, n*cols, 1)
@@ -96,7 +96,7 @@ func BenchmarkFloat(b *testing.B) {
 		for _, shape := range [][2]int{{1024, 1024}, {3072, 1024}, {1024, 3072}, {2048, 1024}, {151936, 1024}} {
 			rows, cols := shape[0], shape[1]
 			w := randomMatrix(b, typ, rows, cols, 1)
-			for _, n := range []int{1, 4, 512} {
+			for _, n := range []int{1, 4, 8, 512} {
 				if n == 512 && rows > 5000 || rows > 5000 && typ == quant.F32 {
 					continue
 				}
