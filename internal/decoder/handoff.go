@@ -119,3 +119,9 @@ func (d *Decoder) leaseBroken(b *kv.Block) {
 		}
 	}
 }
+
+// Cached is how many of the first tokens of a prompt are in the cache.
+func (d *Decoder) Cached(ctx context.Context, prompt []int32) (n int, err error) {
+	err = d.onLoop(ctx, func() { n = d.index.Lookup(prompt, max(0, len(prompt)-1)).Tokens })
+	return n, err
+}
