@@ -1,8 +1,6 @@
 package jinja
 
-import (
-	"strings"
-)
+import "strings"
 
 // A method is a method of a builtin type; recv is of that type.
 type method func(in *interp, recv any, a args) (any, error)
