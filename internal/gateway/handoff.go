@@ -1,0 +1,174 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"baton/internal/engine"
+)
+
+// HandoffOptions configure a Handoff.
+type HandoffOptions struct {
+	Actions   Actions
+	Provider  string // the name that it registers under
+	MinTokens int    // shorter prompts, and those with fewer new tokens, are local
+	// Restart, if set, is called with the reason when the provider hangs.
+	Restart func(why string)
+	Logger  *slog.Logger // default: discards
+}
+
+// Handoff brings the cells of long prompts into the decoder's slots by a provider.
+type Handoff struct {
+	opt    HandoffOptions
+	line   line
+	counts *counts
+}
+
+// NewHandoff returns a Handoff.
+func NewHandoff(opt HandoffOptions) *Handoff {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Handoff{opt: opt, counts: newCounts()}
+}
+
+// Codes of refusals that the gateway acts upon; the table is the decoder's.
+const (
+	codeSlotBusy = "slot_busy"
+	codeExpired  = "share_expired"
+)
+
+// perform brings as many of the prompt's cells as it can into the slot of r, which the
+// caller holds. What it cannot bring the decoder computes: there is no error.
+func (h *Handoff) perform(ctx context.Context, r *engine.Request) engine.Handoff {
+	local := engine.Handoff{Route: engine.RouteLocal}
+	if !r.CachePrompt || len(r.Prompt)-1 < h.opt.MinTokens {
+		h.counts.result(engine.RouteLocal, resultChosen)
+		return local
+	}
+	turn, ok := h.line.join(r.Prompt, h.opt.MinTokens)
+	if !ok {
+		h.counts.result(engine.RouteLocal, resultBusy)
+		return local
+	}
+	defer h.line.leave(turn)
+	if turn.wait(ctx) != nil {
+		return local
+	}
+	out, err := h.shared(ctx, r)
+	switch {
+	case ctx.Err() != nil: // nobody is left to have it; not worth a line
+		h.counts.result(engine.RouteShared, resultCancelled)
+	case err != nil:
+		h.fellBack(r, err)
+	}
+	return out
+}
+
+// shared is the route by descriptors.
+func (h *Handoff) shared(ctx context.Context, r *engine.Request) (engine.Handoff, error) {
+	out := engine.Handoff{Route: engine.RouteLocal}
+	start := time.Now()
+	share, err := h.share(ctx, r)
+	if err != nil {
+		return out, err
+	}
+	if share.Route == string(engine.RouteLocal) {
+		h.counts.result(engine.RouteLocal, resultChosen)
+		return out, nil
+	}
+	shared := time.Now()
+	adopted, err := h.opt.Actions.Adopt(ctx, r.Slot, share, r.Prompt)
+	if err != nil {
+		if ctx.Err() != nil {
+			h.release(r.Slot, share)
+		}
+		return out, err
+	}
+	end := time.Now()
+	prefill := time.Duration(share.Prefill * float64(time.Millisecond))
+	out = engine.Handoff{
+		Route: engine.RouteShared, Trust: adopted.Trust, Cells: adopted.Cells,
+		Prefill: prefill, Took: max(end.Sub(start)-prefill, 0), BytesCopied: adopted.BytesCopied,
+	}
+	h.counts.phase("share", max(shared.Sub(start)-prefill, 0))
+	h.counts.phase("prefill", prefill)
+	h.counts.phase("adopt", end.Sub(shared))
+	h.done(r, share, out)
+	return out, nil
+}
+
+// busyLimit is how long a slot may still be busy with a request that was cancelled: the
+// decoder notices before its next step.
+const busyLimit = 2 * time.Second
+
+// share makes the share and waits for the provider.
+func (h *Handoff) share(ctx context.Context, r *engine.Request) (*Share, error) {
+	for pause := 2 * time.Millisecond; ; pause *= 2 {
+		share, err := h.opt.Actions.Share(ctx, r.Slot, h.opt.Provider, r.Prompt, h.opt.MinTokens)
+		if codeOf(err) != codeSlotBusy || pause > busyLimit/2 {
+			return share, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// release gives a share back that nobody will adopt.
+func (h *Handoff) release(slot int, share *Share) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = h.opt.Actions.Release(ctx, slot, share) // it expires if this fails
+}
+
+// done tells of a handoff that brought cells.
+func (h *Handoff) done(r *engine.Request, share *Share, out engine.Handoff) {
+	args := []any{"route", string(out.Route), "trust", out.Trust, "provider", h.opt.Provider, "request", r.ID,
+		"cached", share.Pos0, "prefill_ms", milliseconds(out.Prefill)}
+	result := resultOK
+	if missing := len(r.Prompt) - 1 - share.Pos0 - out.Cells; missing > 0 {
+		result = resultPartial
+		why := share.Stopped
+		if why == "" {
+			why = "the provider filled fewer cells"
+		}
+		args = append(args, "missing", missing, "reason", why)
+		h.counts.reprefill(reasonPartial, missing)
+	}
+	h.counts.result(out.Route, result)
+	h.counts.copied(out.BytesCopied)
+	h.opt.Logger.Info(fmt.Sprintf("handoff: %d cells, %.2f ms, %d bytes copied", out.Cells, milliseconds(out.Took), out.BytesCopied), args...)
+}
+
+// fellBack tells of a handoff that brought nothing.
+func (h *Handoff) fellBack(r *engine.Request, err error) {
+	code := codeOf(err)
+	h.counts.result(engine.RouteShared, resultFailed)
+	h.counts.refusal(code)
+	h.counts.reprefill(code, len(r.Prompt)-1)
+	h.opt.Logger.Warn("handoff: none, the decoder processes the prompt itself", "route", string(engine.RouteLocal),
+		"provider", h.opt.Provider, "request", r.ID, "tokens", len(r.Prompt), "code", code, "reason", err.Error())
+	if code == codeExpired && h.opt.Restart != nil {
+		h.opt.Restart("it let a share expire")
+	}
+}
+
+// codeOf is the code of a refusal, "" for no error.
+func codeOf(err error) string {
+	var r *Refused
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &r):
+		return r.Code
+	}
+	return "other"
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
