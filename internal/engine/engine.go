@@ -176,11 +176,33 @@ type Result struct {
 type Timings struct {
 	Queue      time.Duration // submitted to started
 	CacheN     int           // prompt tokens whose cells were reused
-	PromptN    int           // prompt tokens processed
+	PromptN    int           // prompt tokens processed here; those of Handoff are not
 	Prompt     time.Duration // started to the logits of the last prompt token
 	PredictedN int
 	Predicted  time.Duration // first token chosen to the last
+	Handoff    Handoff
 }
+
+// Handoff says how the cells of a prompt got into the cache of the decoder when another
+// process may have filled them. A prompt's tokens are CacheN + Handoff.Cells + PromptN.
+type Handoff struct {
+	Route       Route         // empty: there is no other process
+	Trust       string        // how the cells were secured: leased, sealed, attached
+	Cells       int           // cells filled by a provider and adopted
+	Prefill     time.Duration // that the provider took to fill them
+	Took        time.Duration // share and adopt, without Prefill
+	BytesCopied int64         // bytes of K and V that moved
+}
+
+// Route is a way by which a prompt's cells get into the cache of the decoder.
+type Route string
+
+// Routes.
+const (
+	RouteLocal  Route = "local"  // the decoder computes them
+	RouteShared Route = "shared" // a provider writes them into the decoder's memory
+	RouteFile   Route = "file"   // a provider writes them into a state file
+)
 
 // SlotState is a slot as /slots shows it.
 type SlotState struct {
