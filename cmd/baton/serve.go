@@ -103,8 +103,8 @@ func start(f *serveFlags, log *slog.Logger) (*decoder.Decoder, *load.Bundle, err
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := b.Template.Err(); err != nil {
-		log.Warn("chats will be refused", "reason", err)
+	for _, note := range b.Notes {
+		log.Warn(note)
 	}
 	d, err := decoder.New(b.Model, b.Vocab, decoder.Options{
 		Slots: *f.slots, Ctx: *f.ctx, Threads: *f.threads, MicroBatch: max(*f.microBatch, *f.slots),

@@ -10,6 +10,7 @@ import (
 
 	"baton/internal/demo"
 	"baton/internal/gguf"
+	"baton/internal/kernel"
 	"baton/internal/model"
 	"baton/internal/shm"
 	"baton/internal/vocab"
@@ -53,6 +54,10 @@ func (b *Bundle) open() error {
 	}
 	if b.Template, err = newTemplate(b.File, b.Vocab); err != nil {
 		return b.wrap(err)
+	}
+	b.Notes = kernel.SelfTest()
+	if err := b.Template.Err(); err != nil {
+		b.Notes = append(b.Notes, err.Error())
 	}
 	b.Name = b.Model.Name
 	if b.Name == "" {
