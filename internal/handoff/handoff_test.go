@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"baton/internal/kv"
+	"baton/internal/shm"
 )
 
 // runRole is the main function of a process that a test starts.
@@ -265,48 +266,69 @@ func TestTurns(t *testing.T) {
 
 // A share that makes no progress is given up, and so is one that takes too long.
 func TestDeadlines(t *testing.T) {
-	r := newRig(t, func(o *Options) { o.Stall = 60 * time.Millisecond })
-	o := honest("cpu")
-	step := 10 * time.Millisecond
-	o.Prefill = func(ctx context.Context, j *Job) error {
-		for pos := range len(j.Tokens()) {
-			select {
-			case <-ctx.Done():
+	for _, c := range []struct {
+		name          string
+		stall, budget time.Duration
+		progress      bool
+	}{
+		{"no progress", 50 * time.Millisecond, 0, false},
+		{"no progress, enough budget", 50 * time.Millisecond, time.Hour, false},
+		{"too long", time.Hour, 50 * time.Millisecond, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, func(o *Options) { o.Stall = c.stall })
+			o := honest("cpu")
+			o.Prefill = func(ctx context.Context, j *Job) error {
+				if err := j.Advance(1); err != nil {
+					return err
+				}
+				for n := 2; c.progress && n < len(j.Tokens()) && ctx.Err() == nil; n++ {
+					if err := j.Advance(n); err != nil {
+						return err
+					}
+					time.Sleep(time.Millisecond)
+				}
+				<-ctx.Done()
 				return nil
-			case <-time.After(step):
 			}
-			fillCells(j.Runs(pos, pos+1, nil), j.Tokens(), pos, pos+1)
-			if err := j.Advance(pos + 1); err != nil {
-				return err
+			r.provide(o, Policy{})
+			s, err := r.table.Share(context.Background(), &Request{Slot: 0, Provider: "cpu", Tokens: prompt(1, 150), Budget: c.budget})
+			if err != nil {
+				t.Fatal(err)
 			}
+			eventually(t, "it is given up", func() bool { return r.table.Stats().Shares == 0 })
+			if _, err := r.adopt(s, prompt(1, 150)); code(err) != ShareExpired {
+				t.Errorf("adopted: %v", err)
+			}
+			r.isolated()
+		})
+	}
+}
+
+// What counts is the time since filled changed.
+func TestProgressDefersDeadline(t *testing.T) {
+	o, err := shm.Create("test", HeaderSize, shm.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := o.Map(shm.ReadWrite)
+	if err := errors.Join(err, o.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer page.Unmap()
+	start := time.Unix(1000, 0)
+	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
+	s := &share{page: page, state: filling, moved: start, tokens: prompt(1, 10), deadline: at(100)}
+	table := &Table{opt: Options{Stall: 30 * time.Second}, shares: map[ID]*share{1: s}}
+	for _, c := range []struct{ at, filled, wait int }{
+		{0, 0, 7}, {20, 0, 7}, {25, 0, 5}, {29, 1, 7}, {58, 1, 1}, {58, 2, 7}, {80, 3, 7}, {98, 4, 2},
+	} {
+		storeFilled(page.Bytes(), uint64(c.filled))
+		// It looks at least every 7.5 s, and when the time is over.
+		if wait := table.expire(at(c.at)); int(wait/time.Second) != c.wait {
+			t.Errorf("at %d s with %d filled: looks again in %v, want %d s", c.at, c.filled, wait, c.wait)
 		}
-		return nil
 	}
-	r.provide(o, Policy{})
-	share := func(budget time.Duration) error {
-		s, err := r.table.Share(context.Background(), &Request{Slot: 0, Provider: "cpu", Tokens: prompt(1, 21), Budget: budget})
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := r.table.Wait(context.Background(), 0, s.ID)
-		if err == nil && out.Filled < 20 {
-			_, err = r.adopt(s, prompt(1, 21)) // cancelled just before it was given up
-		} else if err == nil {
-			err = r.table.Release(0, s.ID)
-		}
-		return err
-	}
-	if err := share(0); err != nil {
-		t.Errorf("a share that makes progress all the time: %v", err)
-	}
-	if err := share(50 * time.Millisecond); code(err) != ShareExpired {
-		t.Errorf("a share beyond its budget: %v", err)
-	}
-	step = time.Minute
-	if err := share(0); code(err) != ShareExpired {
-		t.Errorf("a share without progress: %v", err)
-	}
-	r.isolated()
 }
 
 // Somebody opens the memory of cells in use for writing: they are given up.

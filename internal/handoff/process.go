@@ -1,10 +1,13 @@
 package handoff
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -70,7 +73,35 @@ func (p *Process) Gone() bool {
 	default:
 		return false
 	}
-	return p.group == 0 || errors.Is(unix.Kill(-p.group, 0), unix.ESRCH)
+	return p.group == 0 || errors.Is(unix.Kill(-p.group, 0), unix.ESRCH) || !groupRuns(p.group)
+}
+
+// groupRuns reports whether a process of the group has not ended. The kernel keeps those
+// that have until their parent asks for them; they have no memory any more.
+func groupRuns(group int) bool {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return true
+	}
+	names, err := proc.Readdirnames(-1)
+	if err := errors.Join(err, proc.Close()); err != nil {
+		return true
+	}
+	for _, name := range names {
+		if _, err := strconv.Atoi(name); err != nil {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + name + "/stat")
+		if err != nil {
+			continue // it has ended since
+		}
+		// PID (NAME) STATE PPID PGRP ...; the name may contain anything.
+		f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(f) >= 3 && f[2] == strconv.Itoa(group) && f[0] != "Z" && f[0] != "X" {
+			return true
+		}
+	}
+	return false
 }
 
 // Kill ends the process.

@@ -178,7 +178,7 @@ func (t *Table) expire(now time.Time) time.Duration {
 	t.mu.Unlock()
 	for _, s := range late {
 		t.log().Warn("handoff: a share is given up", "slot", s.slot, "provider", s.provider.Name(),
-			"filled", s.seen, "cells", s.cellCount(), "after", now.Sub(s.begun))
+			"cells", s.cellCount(), "after", now.Sub(s.begun))
 		t.abandon(s, ShareExpired)
 	}
 	return wait

@@ -339,19 +339,25 @@ func (t *Table) send(s *share, o *Order, files []*os.File) error {
 	s.state = filling
 	s.moved = time.Now()
 	t.mu.Unlock()
-	t.running.Go(func() { t.await(s) })
+	t.running.Go(func() { t.await(s, o.Regions) })
 	t.wake()
 	return fail(failSent)
 }
 
 // await waits for the provider's reply, and then for the end of the share, with which
 // the header page goes.
-func (t *Table) await(s *share) {
+func (t *Table) await(s *share, sent []Region) {
 	p := s.provider
 	filled, err := p.reply(s)
 	claimed := int(min(loadFilled(s.page.Bytes()), uint64(s.cellCount())))
 	if filled < 0 {
 		filled = claimed // it went, or gave up, but what is filled is filled
+	}
+	if err != nil {
+		// It may not have mapped what it was to keep, or not any more.
+		for _, r := range sent {
+			delete(p.kept, r.Block)
+		}
 	}
 	s.outcome = Outcome{Filled: min(filled, claimed), Err: err, Took: time.Since(s.begun)}
 	close(s.ended)
