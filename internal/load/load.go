@@ -24,6 +24,9 @@ type Bundle struct {
 	Template *Template
 	Name     string // general.name, or the file's name
 	Path     string // empty for the built-in model
+	// Notes are sentences for the log: kernels that were found wrong and are off, and why
+	// chats will be refused.
+	Notes []string
 
 	object *shm.Object // of the built-in model
 }
