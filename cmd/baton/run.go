@@ -48,6 +48,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer b.Close()
+	for _, note := range b.Notes {
+		fmt.Fprintln(os.Stderr, "baton: note:", note)
+	}
 	ids, err := promptTokens(b, prompt, *system, *useChat || *system != "")
 	if err != nil {
 		return err

@@ -117,6 +117,21 @@ func golden(t testing.TB) []demo.Prompt {
 	return g
 }
 
+// references holds the float path's logits by prompt: some take seconds.
+var references = map[string][]float32{}
+
+func reference(t testing.TB, m *model.Model, g demo.Prompt) []float32 {
+	t.Helper()
+	if references[g.Name] == nil {
+		logits, err := m.Reference(g.Tokens)
+		if err != nil {
+			t.Fatal(err)
+		}
+		references[g.Name] = logits
+	}
+	return references[g.Name]
+}
+
 // The float path, which quantizes nothing, agrees with PyTorch to within 1e-3 of the
 // largest logit.
 func TestReferenceAgainstGolden(t *testing.T) {
@@ -126,10 +141,7 @@ func TestReferenceAgainstGolden(t *testing.T) {
 			if testing.Short() && len(g.Tokens) > 400 {
 				t.Skip("takes seconds; run without -short")
 			}
-			logits, err := m.Reference(g.Tokens)
-			if err != nil {
-				t.Fatal(err)
-			}
+			logits := reference(t, m, g)
 			largest := 0.0
 			for _, v := range logits {
 				largest = max(largest, math.Abs(float64(v)))
@@ -168,11 +180,7 @@ func TestEngineAgainstGolden(t *testing.T) {
 				seq := r.blocks.NewSequence()
 				defer seq.Free()
 				logits := r.feed(t, seq, g.Tokens, 256)
-				want, err := m.Reference(g.Tokens)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if e := nmse(logits, want); e > 1e-3 {
+				if e := nmse(logits, reference(t, m, g)); e > 1e-3 {
 					t.Errorf("%s: normalized mean square error %.2e, at most 1e-3", g.Name, e)
 				}
 				for i, id := range g.Greedy {
