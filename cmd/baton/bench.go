@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,7 +19,7 @@ import (
 
 // benchCommand is "baton bench engine", and its siblings.
 func benchCommand(ctx context.Context, args []string, out io.Writer) error {
-	const usage = "baton bench engine [options], or baton bench kernel [options]"
+	const usage = "baton bench engine, baton bench kernel or baton bench accuracy; each with --help"
 	if len(args) == 0 {
 		return fmt.Errorf("%w: %s", errUsage, usage)
 	}
@@ -27,6 +28,8 @@ func benchCommand(ctx context.Context, args []string, out io.Writer) error {
 		return benchEngine(ctx, args[1:], out)
 	case "kernel":
 		return benchKernel(ctx, args[1:], out)
+	case "accuracy":
+		return benchAccuracy(ctx, args[1:], out)
 	case "worker":
 		return benchWorker(args[1:], out)
 	case "help", "-h", "--help":
@@ -48,7 +51,7 @@ func benchEngine(ctx context.Context, args []string, out io.Writer) error {
 		gen      = s.Int("-n --n-gen", "", "N", 64, 0, 1<<20, "tokens to generate; 0: none")
 		depths   = s.String("-d --n-depth", "", "N,...", "0", "tokens in the cache before")
 		threads  = s.String("-t --threads", "", "N,...", strconv.Itoa(runtime.GOMAXPROCS(0)), "threads")
-		seqs     = s.Int("-np --parallel", "", "N", 1, 1, 64, "also generate in N sequences together")
+		seqs     = s.Int("-np --parallel", "", "N", 1, 1, 64, "also generate in N sequences together, at the first depth")
 		reps     = s.Int("-r --reps", "", "N", 5, 1, 1000, "repetitions")
 		peer     = s.String("--peer", "", "NAME=PATH", "", "compare with llama=PATH or baton=PATH")
 		priority = s.Bool("--priority", "", "run the engines before all other work on the machine (needs root)")
@@ -77,23 +80,26 @@ func benchEngine(ctx context.Context, args []string, out io.Writer) error {
 	}
 	o.Log = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	var all []bench.Result
+models:
 	for _, o.Threads = range counts {
 		for path := range strings.SplitSeq(*models, ",") {
 			o.Model = path
 			if err := enginePrograms(&o, *peer); err != nil {
 				return err
 			}
-			results, err := bench.CompareEngines(ctx, o)
+			var results []bench.Result
+			results, err = bench.CompareEngines(ctx, o)
 			all = append(all, results...)
 			if err != nil {
-				return err
+				break models
 			}
 		}
 	}
+	// What there is was measured, also when the rest could not be.
 	if *asJSON {
-		return bench.WriteJSON(out, all)
+		return errors.Join(bench.WriteJSON(out, all), err)
 	}
-	return bench.WriteResults(out, all)
+	return errors.Join(bench.WriteResults(out, all), err)
 }
 
 // enginePrograms sets the command lines of both engines.
@@ -180,6 +186,59 @@ func benchKernel(ctx context.Context, args []string, out io.Writer) error {
 		return bench.WriteJSON(out, results)
 	}
 	return bench.WriteKernels(out, results)
+}
+
+// benchAccuracy compares logits and perplexity with the float path's.
+func benchAccuracy(ctx context.Context, args []string, out io.Writer) error {
+	s := cli.NewSet("bench accuracy", "[options]",
+		"Compares logits, and the perplexity of a text, with those of a slow path that rounds nothing. With --peer\n"+
+			"llama=PATH (peers/llama's llamapeer) another engine's, too.")
+	var (
+		models  = s.String("-m --model", "", "FILES", "", "GGUF files, separated by commas; without it the built-in demo model")
+		text    = s.String("-f --file", "", "FILE", "", "text; without it a built-in tale")
+		tokens  = s.Int("-n --tokens", "", "N", 0, 0, 1<<20, "use at most N tokens of the text; 0: all")
+		threads = s.Int("-t --threads", "", "N", runtime.GOMAXPROCS(0), 1, 1024, "threads")
+		peer    = s.String("--peer", "", "llama=PATH", "", "measure llama.cpp, too")
+		asJSON  = s.Bool("--json", "", "print JSON")
+	)
+	rest, err := s.Parse(args, out)
+	if err != nil {
+		return asUsage(err)
+	}
+	if len(rest) > 0 {
+		return fmt.Errorf("%w: baton bench accuracy takes no arguments, only options", errUsage)
+	}
+	o := bench.AccuracyOptions{Tokens: *tokens, Threads: *threads}
+	if *text != "" {
+		b, err := os.ReadFile(*text)
+		if err != nil {
+			return err
+		}
+		o.Text = string(b)
+	}
+	if *peer != "" {
+		name, path, _ := strings.Cut(*peer, "=")
+		if name != "llama" || path == "" {
+			return fmt.Errorf("%w: --peer %s: expected llama=PATH", errUsage, *peer)
+		}
+		o.PeerName = "llama.cpp"
+		o.Peer = func(model, tokens, logits string) bench.Program {
+			return bench.Program{Path: path, Args: []string{"logits", model, tokens, logits, strconv.Itoa(*threads), "--fa", "1"}}
+		}
+	}
+	var results []bench.AccuracyResult
+	for path := range strings.SplitSeq(*models, ",") {
+		o.Model = path
+		r, err := bench.MeasureAccuracy(ctx, o)
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
+	}
+	if *asJSON {
+		return bench.WriteJSON(out, results)
+	}
+	return bench.WriteAccuracy(out, results)
 }
 
 // weightTypes reads names such as Q4_K.

@@ -18,7 +18,7 @@ type EngineOptions struct {
 	Prompts []int // lengths; each is a test at every depth
 	Gen     int   // tokens to generate; 0: no such test
 	Depths  []int
-	Seqs    int // also generate in that many sequences together; 1: do not
+	Seqs    int // also generate in that many sequences together, at the first depth; 1: do not
 	Reps    int
 	// Baton and Peer are the command lines of the two engines for a context of ctx
 	// cells and seqs sequences; Peer is nil when there is none.
@@ -127,20 +127,16 @@ func (c *comparison) describe() error {
 // plan lists the tests, depth by depth, so that the cells of a depth are made once;
 // several sequences come last, as they need more memory.
 func (c *comparison) plan() (tests []Test) {
-	for _, seqs := range []int{1, c.o.Seqs} {
-		for _, d := range c.o.Depths {
-			for _, n := range c.o.Prompts {
-				if seqs == 1 {
-					tests = append(tests, Test{Kind: "pp", N: n, Depth: d, Seqs: 1})
-				}
-			}
-			if c.o.Gen > 0 {
-				tests = append(tests, Test{Kind: "tg", N: c.o.Gen, Depth: d, Seqs: seqs})
-			}
+	for _, d := range c.o.Depths {
+		for _, n := range c.o.Prompts {
+			tests = append(tests, Test{Kind: "pp", N: n, Depth: d, Seqs: 1})
 		}
-		if c.o.Seqs <= 1 {
-			break
+		if c.o.Gen > 0 {
+			tests = append(tests, Test{Kind: "tg", N: c.o.Gen, Depth: d, Seqs: 1})
 		}
+	}
+	if c.o.Seqs > 1 && c.o.Gen > 0 {
+		tests = append(tests, Test{Kind: "tg", N: c.o.Gen, Depth: c.o.Depths[0], Seqs: c.o.Seqs})
 	}
 	return tests
 }
