@@ -103,8 +103,9 @@ func usageOf(all []*Choice) *Usage {
 	return u
 }
 
-// Timings is llama-server's object of the same name, with queue_ms and recompute added.
-// Rates of generation count the intervals between tokens: n tokens have n-1.
+// Timings is llama-server's object of the same name; what begins with queue_ms is ours.
+// Rates of generation count the intervals between tokens: n tokens have n-1. A prompt's
+// tokens are cache_n + cells + prompt_n.
 type Timings struct {
 	CacheN              int     `json:"cache_n"`
 	PromptN             int     `json:"prompt_n"`
@@ -116,15 +117,36 @@ type Timings struct {
 	PredictedPerTokenMS float64 `json:"predicted_per_token_ms"`
 	PredictedPerSecond  float64 `json:"predicted_per_second"`
 	QueueMS             float64 `json:"queue_ms"`
+	*Handoff                    // nil: there is one process only
 	// Recompute says why prompt tokens were processed although some were cached.
 	Recompute string `json:"recompute,omitempty"`
+}
+
+// Handoff says how the prompt's cells came into the decoder's cache.
+type Handoff struct {
+	Route       engine.Route `json:"route"` // local, shared or file
+	Trust       string       `json:"trust,omitempty"`
+	Cells       int          `json:"cells"`      // filled by a provider and adopted
+	PrefillMS   float64      `json:"prefill_ms"` // that the provider took to fill them
+	HandoffMS   float64      `json:"handoff_ms"` // share and adopt, without prefill_ms
+	BytesCopied int64        `json:"bytes_copied"`
+}
+
+func handoffOf(h engine.Handoff) *Handoff {
+	if h.Route == "" {
+		return nil
+	}
+	return &Handoff{
+		Route: h.Route, Trust: h.Trust, Cells: h.Cells, PrefillMS: h.Prefill.Seconds() * 1e3,
+		HandoffMS: h.Took.Seconds() * 1e3, BytesCopied: h.BytesCopied,
+	}
 }
 
 func timingsOf(t engine.Timings, recompute string) *Timings {
 	out := &Timings{
 		CacheN: t.CacheN, PromptN: t.PromptN, PromptMS: t.Prompt.Seconds() * 1e3,
 		PredictedN: t.PredictedN, PredictedMS: t.Predicted.Seconds() * 1e3,
-		QueueMS: t.Queue.Seconds() * 1e3, Recompute: recompute,
+		QueueMS: t.Queue.Seconds() * 1e3, Handoff: handoffOf(t.Handoff), Recompute: recompute,
 	}
 	out.PromptPerTokenMS, out.PromptPerSecond = rates(t.PromptN, out.PromptMS)
 	out.PredictedPerTokenMS, out.PredictedPerSecond = rates(t.PredictedN-1, out.PredictedMS)

@@ -25,6 +25,13 @@ type Engine interface {
 	Stats() Stats
 }
 
+// MayBeAway is implemented by engines whose work is done in another process.
+type MayBeAway interface {
+	// Err says why nothing can be computed at the moment; nil: it can, as far as is known
+	// since the last call of Stats.
+	Err() error
+}
+
 // Stream delivers what one request produces, in order.
 type Stream interface {
 	// Recv waits for the next event. After the event of kind Done it returns io.EOF.

@@ -16,6 +16,8 @@ type Options struct {
 	// Up waits until the decoder takes requests, also while it is being restarted; nil:
 	// it always does. An error other than ctx's says that there will be no decoder.
 	Up func(ctx context.Context) error
+	// Err, if set, says why the decoder cannot be used at the moment; nil: it can.
+	Err func() error
 	// UpLimit is how long a request waits for a decoder that is away; default 30 s.
 	UpLimit time.Duration
 	// Handoff says whether and how prompts go through a provider; nil: none does.
@@ -50,6 +52,14 @@ func New(opt Options) *Engine {
 	e := &Engine{opt: opt, info: opt.Decoder.Info(), calls: make(map[*call]struct{}), idle: make(chan struct{})}
 	e.slots = newSlots(e.info.Slots)
 	return e
+}
+
+// Err implements engine.MayBeAway.
+func (e *Engine) Err() error {
+	if e.opt.Err != nil {
+		return e.opt.Err()
+	}
+	return nil
 }
 
 // Info implements engine.Engine.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"baton/internal/api"
+	"baton/internal/engine"
 )
 
 // index says what this is.
@@ -26,6 +27,12 @@ func (s *Server) health(b *backend, w *response, _ *http.Request) *api.Error {
 		return err
 	}
 	st := b.Engine.Stats()
+	if away, ok := b.Engine.(engine.MayBeAway); ok {
+		if err := away.Err(); err != nil {
+			return &api.Error{Status: http.StatusServiceUnavailable, Type: api.TypeUnavailable, Code: string(engine.CodeAway),
+				Message: err.Error(), RetryAfter: time.Second}
+		}
+	}
 	h := api.Health{Status: "ok", Waiting: st.Waiting, LastStepMS: -1}
 	for _, slot := range st.Slots {
 		if slot.Busy {

@@ -20,6 +20,8 @@ import (
 
 	"baton/internal/api"
 	"baton/internal/engine"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Templater renders conversations with the model's chat template.
@@ -57,6 +59,8 @@ type Config struct {
 	KeepAlive    time.Duration // between comments on a silent stream; default 10 s
 	StallAfter   time.Duration // without a step while there is work: unhealthy; default 2 min
 	Logger       *slog.Logger  // default: discards
+	// Collectors are further metrics for the page.
+	Collectors []prometheus.Collector
 }
 
 // Server answers the HTTP API. It is an http.Handler; Serve adds sensible time-outs.
