@@ -23,6 +23,9 @@ type sharing struct {
 	keeper   any         // who keeps a writable mapping
 }
 
+// ready reports whether makeShared has nothing to do.
+func (s *sharing) ready() bool { return s.readOnly && !s.stale && !s.leased && s.writer != nil }
+
 // unwritten is what the first element of a K row is set to before somebody else is to
 // write the row: a NaN in half precision, which no computation leaves there.
 const unwritten = 0x7e5a

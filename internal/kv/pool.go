@@ -338,6 +338,7 @@ type Stats struct {
 	Cached     int // held by the index only: evicted when room is needed
 	Free       int // held by nobody, pages in place
 	Shareable  int // of Free: mapped read only, for others to fill
+	ShareReady int // of Shareable: with nothing left to be done
 	Huge       int // of Blocks: from the system's huge page pool
 	BlockBytes int
 	Bytes      int64  // memory of Blocks
@@ -362,6 +363,11 @@ func (p *Pool) Stats() Stats {
 	for _, b := range p.blocks {
 		if b.object.Huge() {
 			s.Huge++
+		}
+	}
+	for _, b := range p.freeShared {
+		if b.ready() {
+			s.ShareReady++
 		}
 	}
 	return s

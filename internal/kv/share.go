@@ -140,7 +140,7 @@ func (r *Reservation) Release() {
 func (p *Pool) takeShared(keeper any) *Block {
 	found := -1
 	for i, b := range p.freeShared {
-		if b.keeper == keeper && (found < 0 || !b.stale) {
+		if b.keeper == keeper && (found < 0 || b.ready()) {
 			found = i
 		}
 	}
@@ -190,7 +190,7 @@ func (p *Pool) refresh() bool {
 	}
 	ready := 0
 	for i, b := range p.freeShared {
-		if !b.stale && b.writer != nil {
+		if b.ready() {
 			ready++
 			continue
 		}

@@ -436,34 +436,25 @@ func TestForget(t *testing.T) {
 func TestShareReady(t *testing.T) {
 	checkLeaks(t)
 	p := newPool(t, tiny(t), Options{MaxBlocks: 4, ShareReady: 2, Collapse: true})
-	wait := func(what string, ok func(Stats, int) bool) {
+	wait := func(what string, ok func(Stats) bool) {
 		t.Helper()
 		for range 2000 {
-			st := p.Stats()
-			p.mu.Lock()
-			stale := len(p.doomed) + p.tending
-			for _, b := range p.freeShared {
-				if b.stale {
-					stale++
-				}
-			}
-			p.mu.Unlock()
-			if ok(st, stale) {
+			if ok(p.Stats()) {
 				return
 			}
 			unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil)
 		}
 		t.Fatalf("%s: %+v", what, p.Stats())
 	}
-	wait("at the start", func(st Stats, _ int) bool { return st.Shareable == 2 })
+	wait("at the start", func(st Stats) bool { return st.ShareReady == 2 })
 	blocks := reserve(t, p, 2)
-	wait("two in use", func(st Stats, _ int) bool { return st.Shareable == 2 })
+	wait("two in use", func(st Stats) bool { return st.ShareReady == 2 })
 	if err := blocks[0].Seal(); err != nil {
 		t.Fatal(err)
 	}
 	blocks[0].Release()
 	blocks[1].Release()
-	wait("all free", func(st Stats, stale int) bool { return st.Shareable == 3 && stale == 0 && st.Blocks == 3 })
+	wait("all free", func(st Stats) bool { return st.ShareReady == 3 && st.Free == 3 && st.Blocks == 3 })
 }
 
 func TestMapBlockRefuses(t *testing.T) {
