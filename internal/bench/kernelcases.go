@@ -57,13 +57,13 @@ func newWeights(t quant.Type, rows, cols int) (*weights, error) {
 	return w, nil
 }
 
-// product multiplies the weights with n tokens; "precise" is the variant that the
-// output matrix takes.
+// product multiplies the weights with n tokens; "output" is what the output
+// matrix takes: the best rows are computed again, exactly.
 func (w *weights) product(p *kernel.Pool, name string, n int) *kernelCase {
 	rows, cols := w.copies[0].Rows, w.copies[0].Cols
 	x, dst := randomFloats(n*cols), make([]float32, n*rows)
 	var a kernel.Acts
-	var precise kernel.Precise
+	var refiner kernel.Refiner
 	c := &kernelCase{turns: len(w.copies), macs: n * rows * cols, peak: kernel.PeakInt8}
 	if w.t == quant.F32 || w.t == quant.F16 || w.t == quant.BF16 {
 		c.peak = kernel.PeakFloat
@@ -72,11 +72,12 @@ func (w *weights) product(p *kernel.Pool, name string, n int) *kernelCase {
 	c.read = func(turn int) [][]byte { return w.pieces[turn] }
 	c.run = func(turn int) error {
 		o := kernel.Out{Dst: dst, LD: rows, W: &w.copies[turn]}
-		if name == "precise" {
-			return precise.MatMul(p, x, n, cols, o)
-		}
 		a.Set(x, n, cols)
-		return kernel.MatMul(p, &a, o)
+		err := kernel.MatMul(p, &a, o)
+		if err == nil && name == "output" {
+			err = refiner.Refine(p, x, n, cols, o)
+		}
+		return err
 	}
 	return c
 }

@@ -24,7 +24,7 @@ type KernelOptions struct {
 
 // KernelNames lists the kernels that can be measured.
 func KernelNames() []string {
-	return []string{"matmul", "precise", "attention", "quantize", "rmsnorm", "swiglu", "rope", "softmax"}
+	return []string{"matmul", "output", "attention", "quantize", "rmsnorm", "swiglu", "rope", "softmax"}
 }
 
 // KernelResult is one kernel on one shape. Times are the best of the repetitions: what
@@ -97,7 +97,7 @@ func MeasureKernels(ctx context.Context, o KernelOptions, report func(*KernelRes
 // eachCase makes the cases one after another, as each takes up to some 100 MB.
 func eachCase(p *kernel.Pool, o KernelOptions, do func(*kernelCase) error) error {
 	wanted := func(name string) bool { return len(o.Kernels) == 0 || slices.Contains(o.Kernels, name) }
-	for _, name := range []string{"matmul", "precise"} {
+	for _, name := range []string{"matmul", "output"} {
 		for _, t := range o.Types {
 			for _, shape := range o.Shapes {
 				if !wanted(name) {

@@ -13,7 +13,7 @@ import (
 // Every kind of case runs, and its figures fit together.
 func TestMeasureKernels(t *testing.T) {
 	o := KernelOptions{Types: []quant.Type{quant.Q8_0, quant.F32}, Shapes: [][2]int{{96, 256}}, Tokens: []int{1, 3}, Threads: []int{2}, Reps: 1,
-		Kernels: []string{"matmul", "precise", "quantize", "rmsnorm", "swiglu", "rope", "softmax"}}
+		Kernels: []string{"matmul", "output", "quantize", "rmsnorm", "swiglu", "rope", "softmax"}}
 	var reported int
 	results, err := MeasureKernels(context.Background(), o, func(*KernelResult) { reported++ })
 	if err != nil {
@@ -26,7 +26,7 @@ func TestMeasureKernels(t *testing.T) {
 		if r.Micros <= 0 || r.GBs <= 0 || r.FloorMicros <= 0 || r.Reached != r.FloorMicros/r.Micros || r.Kernels != kernel.Active() || r.Threads != 2 {
 			t.Errorf("%+v", r)
 		}
-		if product := r.Kernel == "matmul" || r.Kernel == "precise"; product != (r.GMACs > 0) {
+		if product := r.Kernel == "matmul" || r.Kernel == "output"; product != (r.GMACs > 0) {
 			t.Errorf("%s: %g GMAC/s", r.Kernel, r.GMACs)
 		}
 	}

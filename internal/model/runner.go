@@ -42,7 +42,7 @@ type Runner struct {
 	logits   []float32 // [wanted][Vocab]
 
 	hActs, attActs, ffActs kernel.Acts
-	headActs               kernel.Precise
+	refiner                kernel.Refiner
 	attn                   kernel.Attention
 	seqs                   []kernel.AttnSeq
 	spans                  []kernel.Span
@@ -160,7 +160,8 @@ func (r *Runner) place(c *Chunk) error {
 	return nil
 }
 
-// head normalizes the wanted tokens and multiplies them with the output matrix.
+// head normalizes the wanted tokens and multiplies them with the output matrix, the
+// candidates for the next token exactly.
 func (r *Runner) head() []float32 {
 	if len(r.wanted) == 0 || r.err != nil {
 		return nil
@@ -170,8 +171,11 @@ func (r *Runner) head() []float32 {
 		r.logits = make([]float32, need)
 	}
 	r.logits = r.logits[:len(r.wanted)*r.m.Vocab]
+	out := kernel.Out{Dst: r.logits, LD: r.m.Vocab, W: &r.m.output}
+	r.hActs.Set(r.h[:r.n*r.m.Embd], r.n, r.m.Embd)
+	r.product(&r.hActs, out)
 	if r.err == nil {
-		r.err = r.headActs.MatMul(r.pool, r.h[:r.n*r.m.Embd], r.n, r.m.Embd, kernel.Out{Dst: r.logits, LD: r.m.Vocab, W: &r.m.output})
+		r.err = r.refiner.Refine(r.pool, r.h[:r.n*r.m.Embd], r.n, r.m.Embd, out)
 	}
 	return r.logits
 }
