@@ -63,7 +63,7 @@ func makeFresh() (string, error) {
 func (d *Dir) open() error {
 	fd, err := unix.Open(d.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return fmt.Errorf("rundir: %s is no directory (or a link to one): name a directory", d.path)
+		return fmt.Errorf("rundir: %s is a link or no directory, expected a directory: choose another", d.path)
 	}
 	if err != nil {
 		return fmt.Errorf("rundir: opening %s: %w", d.path, err)
