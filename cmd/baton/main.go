@@ -35,6 +35,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"serve", "serve a model over HTTP (OpenAI and llama-server compatible)", serve},
+		{"decode", "run a decoder alone, on a Unix socket", decode},
 		{"prefill", "process prompts for a decoder in another process", prefill},
 		{"run", "answer a prompt in the terminal", run},
 		{"model", "inspect or verify a GGUF file", modelCommand},

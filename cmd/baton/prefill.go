@@ -56,8 +56,8 @@ func prefill(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return asUsage(err)
 	}
-	if len(rest) > 0 {
-		return fmt.Errorf("%w: baton prefill takes options only, found %q", errUsage, rest[0])
+	if err := noArguments(set, rest); err != nil {
+		return err
 	}
 	trust, err := parseTrusts(*f.trust)
 	if err != nil {
@@ -68,7 +68,7 @@ func prefill(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer socket.Close()
-	source, err := f.openModel()
+	source, err := openSource(*f.modelFD, *f.model)
 	if err != nil {
 		return err
 	}
@@ -169,13 +169,6 @@ func listenIn(path string) (*os.File, error) {
 	l.SetUnlinkOnClose(false) // the duplicate goes on listening
 	defer l.Close()
 	return l.File()
-}
-
-func (f *prefillFlags) openModel() (*load.Source, error) {
-	if *f.modelFD >= 0 {
-		return load.InheritSource(*f.modelFD, *f.model)
-	}
-	return load.OpenSource(*f.model)
 }
 
 // giveWay lowers the priority of this thread, and of those that it starts.

@@ -76,7 +76,7 @@ func (s *server) send(ctx context.Context, method, path string, body any) (*http
 	if r != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	return http.DefaultClient.Do(req)
+	return s.client.Do(req)
 }
 
 // post returns the status and the decoded answer, which must be a JSON object.

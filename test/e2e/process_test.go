@@ -72,9 +72,10 @@ func runBaton(t testing.TB, limit time.Duration, args ...string) result {
 	return r
 }
 
-// server is a running `baton serve`.
+// server is a running `baton serve`, or another command that serves the API.
 type server struct {
 	url    string // http://127.0.0.1:PORT
+	client *http.Client
 	cmd    *exec.Cmd
 	out    *output
 	exited chan struct{} // closed when the process has ended
@@ -86,8 +87,18 @@ var addressLine = regexp.MustCompile(`http://(127\.0\.0\.1|0\.0\.0\.0|\[::\]):(\
 // test's end stops it.
 func startServer(t testing.TB, args ...string) *server {
 	t.Helper()
-	s := &server{out: &output{}, exited: make(chan struct{})}
-	s.cmd = exec.Command(batonBin, append([]string{"serve", "--port", "0"}, args...)...)
+	s := launch(t, exec.Command(batonBin, append([]string{"serve", "--port", "0"}, args...)...))
+	var err error
+	if s.url, err = waitHealthy(s.out.String, s.exited); err != nil {
+		t.Fatalf("baton serve %q: %v; its output:\n%s", args, err, s.out)
+	}
+	return s
+}
+
+// launch starts cmd, which the test's end stops.
+func launch(t testing.TB, cmd *exec.Cmd) *server {
+	t.Helper()
+	s := &server{client: http.DefaultClient, cmd: cmd, out: &output{}, exited: make(chan struct{})}
 	s.cmd.Stdout, s.cmd.Stderr = s.out, s.out
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -102,10 +113,6 @@ func startServer(t testing.TB, args ...string) *server {
 			t.Logf("output of the server:\n%s", s.out)
 		}
 	})
-	var err error
-	if s.url, err = waitHealthy(s.out.String, s.exited); err != nil {
-		t.Fatalf("baton serve %q: %v; its output:\n%s", args, err, s.out)
-	}
 	return s
 }
 
@@ -172,7 +179,7 @@ func (s *server) alive(t testing.TB) {
 		t.Fatalf("the server has ended: %v", s.cmd.ProcessState)
 	default:
 	}
-	resp, err := http.Get(s.url + "/health")
+	resp, err := s.client.Get(s.url + "/health")
 	if err != nil {
 		t.Fatalf("the server does not answer: %v", err)
 	}

@@ -92,7 +92,7 @@ func TestSmallSharedMemoryAndKill(t *testing.T) {
 			b, _ := os.ReadFile(log)
 			t.Fatalf("%s start: %v; its output:\n%s", run, err, b)
 		}
-		s := &server{url: url}
+		s := &server{url: url, client: http.DefaultClient}
 		// Two prompts of about 2,000 tokens, so that the cache holds several blocks.
 		for _, word := range []string{"fox", "owl"} {
 			o := s.mustPost(t, "/completion", map[string]any{
