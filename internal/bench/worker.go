@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -223,10 +224,10 @@ func (w *Worker) Read(depth int) (bytes int, d time.Duration, err error) {
 	if err := w.fill(depth, 1); err != nil {
 		return 0, 0, err
 	}
-	pieces := w.weights
+	pieces := slices.Clone(w.weights)
 	for _, r := range w.held[0].Runs(0, depth, nil) {
 		for layer := range w.bundle.Model.Layers {
-			pieces = append(pieces[:len(pieces):len(pieces)], bytesOf(r.K(layer)), bytesOf(r.V(layer)))
+			pieces = append(pieces, bytesOf(r.K(layer)), bytesOf(r.V(layer)))
 		}
 	}
 	start := time.Now()
