@@ -44,8 +44,8 @@ func (s *handedOver) Recv(ctx context.Context) (engine.Event, error) {
 func TestEngineElsewhere(t *testing.T) {
 	e := &elsewhere{Engine: &servertest.Engine{Reply: "x"}}
 	handoffs := prometheus.NewCounter(prometheus.CounterOpts{Name: "some_handoffs_total", Help: "Handoffs."})
-	s := start(t, server.Config{Collectors: []prometheus.Collector{handoffs}}, nil)
-	s.SetBackend(server.Backend{Engine: e, Tokenizer: servertest.Tokenizer{}})
+	s := start(t, server.Config{}, nil)
+	s.SetBackend(server.Backend{Engine: e, Tokenizer: servertest.Tokenizer{}, Collectors: []prometheus.Collector{handoffs}})
 
 	const handoff = `"route":"shared","trust":"leased","cells":5,"prefill_ms":20,"handoff_ms":0.5,"bytes_copied":0`
 	for _, path := range []string{"/v1/completions", "/completion"} {

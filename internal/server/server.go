@@ -39,6 +39,8 @@ type Backend struct {
 	Engine    engine.Engine
 	Tokenizer api.Tokenizer
 	Template  Templater // nil: chats are refused
+	// Collectors are further metrics for the page.
+	Collectors []prometheus.Collector
 }
 
 // Config configures a Server. The zero value of each field means its default.
@@ -59,8 +61,6 @@ type Config struct {
 	KeepAlive    time.Duration // between comments on a silent stream; default 10 s
 	StallAfter   time.Duration // without a step while there is work: unhealthy; default 2 min
 	Logger       *slog.Logger  // default: discards
-	// Collectors are further metrics for the page.
-	Collectors []prometheus.Collector
 }
 
 // Server answers the HTTP API. It is an http.Handler; Serve adds sensible time-outs.
@@ -139,6 +139,7 @@ func (s *Server) SetBackend(b Backend) {
 	if len(names) == 0 {
 		names = []string{"model"}
 	}
+	s.metrics.registry.MustRegister(b.Collectors...)
 	s.backend.Store(&backend{
 		Backend: b, info: info, names: names, series: s.metrics.forModel(names[0]),
 		limits: api.Limits{Models: names, Vocab: info.VocabSize, Slots: info.Slots, Tokenizer: b.Tokenizer},

@@ -236,8 +236,7 @@ func (c *Child) once() (ready bool, lived time.Duration, err error) {
 			ready, since = true, time.Now()
 			c.setReady(true)
 		} else if c.ctx.Err() == nil {
-			r.logs.note(fmt.Sprintf("not ready: %v", err))
-			r.kill()
+			r.giveUp(fmt.Sprintf("not ready: %v", err))
 		}
 	case <-r.exited:
 	}

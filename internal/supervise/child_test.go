@@ -108,6 +108,18 @@ func TestStop(t *testing.T) {
 		}
 		gone(t, pid)
 	})
+	t.Run("asked although somebody has stopped it", func(t *testing.T) {
+		rec, log := newRecord(t)
+		c := supervise.Start(supervise.Config{Name: "kid", Log: log, Command: command("term")})
+		rec.until(t, "waiting")
+		rec.drain()
+		if err := syscall.Kill(c.State().PID, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Stop(withLimit(t)); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("killed although it is stopped", func(t *testing.T) {
 		c := supervise.Start(supervise.Config{Name: "kid", Command: command("sleep")})
 		if err := c.Wait(withLimit(t)); err != nil {

@@ -115,16 +115,33 @@ func (r *run) kill() {
 	}
 }
 
+// goodbye is how long a child that will not become ready has to end by itself, and to say
+// why.
+const goodbye = time.Second
+
+// giveUp ends a child that will not become ready.
+func (r *run) giveUp(why string) {
+	select {
+	case <-r.exited:
+	case <-time.After(goodbye):
+		r.logs.note(why)
+		r.kill()
+	}
+}
+
 // askToEnd lets the child end in its own time.
 func (r *run) askToEnd() {
-	if r.dropLifeline() {
-		return
-	}
+	cut := r.dropLifeline()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.alive {
-		_ = unix.Kill(r.pid, unix.SIGTERM) // it fails only when the child is dead
+	if !r.alive {
+		return
 	}
+	// These fail only when the child is dead.
+	if !cut {
+		_ = unix.Kill(r.pid, unix.SIGTERM)
+	}
+	_ = unix.Kill(-r.pid, unix.SIGCONT) // one that somebody has stopped would not hear
 }
 
 // dropLifeline reports whether there was one.
