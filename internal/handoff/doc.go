@@ -31,7 +31,8 @@
 //
 // Share, Wait, Adopt and Release may be called by any number of goroutines and do all
 // system calls on the caller's. What needs the step loop (the index, the pool's room,
-// sequences) goes through Options.OnLoop, and makes no system calls there. Locks are
-// taken in the order Table.mu, Provider.mu; none of them is held during a system call
-// that can wait, nor while OnLoop runs.
+// sequences) goes through Options.OnLoop, and makes no system calls there. Table.mu and
+// Provider.mu are never held together, nor while OnLoop runs. A connection is read by
+// whoever has the provider's turn: who sends an order, then the goroutine that waits for
+// the reply.
 package handoff

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"slices"
 	"sync"
 	"testing"
@@ -482,5 +483,127 @@ func TestServe(t *testing.T) {
 	l.Close()
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+// Two providers fill the same prompt for two slots at the same time.
+func TestTwoProviders(t *testing.T) {
+	r := newRig(t, nil)
+	tokens := prompt(1, 120)
+	var group sync.WaitGroup
+	for slot, name := range []string{"cpu", "npu"} {
+		p := r.provide(honest(name), Policy{Trust: Trust(slot), Foreign: slot == 1})
+		group.Go(func() { r.handoff(p, slot, tokens) })
+	}
+	group.Wait()
+	r.do(func() {
+		if r.slots[0].Runs(0, 1, nil)[0].Block == r.slots[1].Runs(0, 1, nil)[0].Block {
+			t.Error("two shares were filled in one block")
+		}
+	})
+}
+
+// An attached provider gets each block's descriptor once.
+func TestAttachedKeepsMapping(t *testing.T) {
+	r := newRigWith(t, kv.Options{MaxBlocks: 4}, nil)
+	p, cmd := r.spawn("cpu", "", Policy{Trust: Attached})
+	descriptors := func(seed int32) (n int) {
+		tokens := prompt(seed, 60)
+		s := r.share(p, 0, tokens)
+		r.wait(s)
+		if _, err := r.adopt(s, tokens); err != nil {
+			t.Fatal(err)
+		}
+		r.checkSlot(0, tokens, 59)
+		for _, region := range s.Regions {
+			if region.FD >= 0 {
+				n++
+			}
+		}
+		r.clean()
+		return n
+	}
+	if first, second := descriptors(1), descriptors(2); first != 4 || second != 0 {
+		t.Errorf("%d and then %d descriptors were sent, want 4 and none", first, second)
+	}
+	// Others get the blocks only when the provider's process is gone.
+	other := r.provide(honest("npu"), Policy{})
+	if _, err := r.table.Share(context.Background(), &Request{Provider: other.Name(), Tokens: prompt(3, 60)}); code(err) != NoRoom {
+		t.Errorf("blocks that somebody else can write to are shared: %v", err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it was not killed")
+	}
+	eventually(t, "the blocks are nobody's", func() bool {
+		s, err := r.table.Share(context.Background(), &Request{Provider: other.Name(), Tokens: prompt(3, 60)})
+		if err != nil {
+			return false
+		}
+		r.wait(s)
+		_, err = r.adopt(s, prompt(3, 60))
+		return err == nil
+	})
+	r.checkSlot(0, prompt(3, 60), 59)
+}
+
+// The deadlines of one exchange do not reach into the next one.
+func TestIdle(t *testing.T) {
+	defer func(h, s, c time.Duration) { helloTimeout, sendTimeout, cancelGrace = h, s, c }(helloTimeout, sendTimeout, cancelGrace)
+	limit := 300 * time.Millisecond
+	helloTimeout, sendTimeout, cancelGrace = limit, limit, limit
+	r := newRig(t, nil)
+	o := honest("cpu")
+	o.Prefill = func(ctx context.Context, j *Job) error {
+		if len(j.Tokens()) == 49 {
+			<-ctx.Done() // until it is cancelled
+		}
+		return prefill(ctx, j)
+	}
+	p := r.provide(o, Policy{})
+	for i := range 2 {
+		r.handoff(p, 0, prompt(int32(i), 40))
+		s := r.share(p, 1, prompt(int32(i), 50))
+		if err := r.table.Release(1, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it has stopped", func() bool { return !p.Busy() })
+		time.Sleep(limit + 50*time.Millisecond)
+	}
+	r.handoff(p, 0, prompt(3, 60))
+}
+
+func TestProcess(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Skipf("no process to look at: %v", err)
+	}
+	p, err := OpenProcess(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Gone() {
+		t.Error("gone at the start")
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Ended()
+	if !p.Gone() {
+		t.Error("not gone when killed")
+	}
+	_ = cmd.Wait()
+	if err := p.Kill(); err != nil {
+		t.Errorf("killed twice: %v", err)
+	}
+	for range 2 {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := OpenProcess(cmd.Process.Pid); err == nil {
+		t.Error("a process that has been waited for is opened")
 	}
 }

@@ -253,6 +253,9 @@ func (p *providing) send(r *Reply) error {
 	if err := writeMessage(p.conn, r, nil); err != nil {
 		return err
 	}
+	if err := p.conn.SetWriteDeadline(time.Time{}); err != nil {
+		return err
+	}
 	return fail(failReplied)
 }
 

@@ -28,9 +28,10 @@ type Policy struct {
 	Process *Process
 }
 
-const (
+// Variables only so that tests need not wait for them.
+var (
 	helloTimeout = 5 * time.Second // for a connection to introduce itself
-	sendTimeout  = 5 * time.Second // for an order to be taken
+	sendTimeout  = 5 * time.Second // for a message to be taken
 	cancelGrace  = 2 * time.Second // for a provider to reply after a cancel
 )
 

@@ -23,14 +23,25 @@
 //
 // The package knows nothing of models, requests or HTTP.
 //
+// # Sharing
+//
+// Another process may fill cells. Blocks for that are reserved (Pool.ReserveShared), mapped
+// read only in this process, and hold nothing that looks like a row until they are
+// filled. When the kernel has confirmed that nobody else can write to them any more
+// (Block.Lease, Block.Seal), a sequence adopts them (Sequence.Adopt), frozen: that moves
+// no data. Who asks whom to fill what is not this package's business.
+//
 // # Concurrency
 //
-// Sequences and the index belong to one goroutine, the step loop; so do Pool.Alloc and
-// whatever else may need room, because they may evict from the index. Block.Release,
-// Pool.Stats, Index.Stats and Pool.Close may be called from anywhere. There are two
-// locks, taken in this order: Block.shareMu, which a block's sharing changes under, and
-// Pool.mu. No system call is made under Pool.mu, and it is never held while the index is
-// called. Reading and writing rows takes no lock.
+// Sequences and the index belong to one goroutine, the step loop; so do Pool.Alloc,
+// Pool.ReserveShared and whatever else may need room, because they may evict from the
+// index. Everything about sharing that takes system calls may be called from anywhere by
+// who holds the block: Reservation.Prepare, Block.WriterFile, ReaderFile, Lease, Seal,
+// Condemn and Release; so may Pool.Stats, Index.Stats, Pool.BrokenLeases and Pool.Close.
+//
+// There are two locks: Block.shareMu, which is held during system calls on that block,
+// and Pool.mu, which is not held during any. They are taken in that order, and neither
+// is held while the index is called. Reading and writing rows takes no lock.
 //
 // # Checks
 //

@@ -14,7 +14,7 @@ import (
 // which descriptor: a mapping that is to let nobody write, so that Seal can succeed, has
 // to come from a descriptor that is read only, which mprotect(2) cannot bring about.
 //
-// Others may read the bytes meanwhile; Populate, Collapse and Unmap must not run.
+// Others may read the bytes meanwhile; Populate and Unmap must not run.
 func (m *Mapping) Remap(o *Object, prot Prot) error {
 	data := m.Bytes()
 	if len(data) != o.size {
