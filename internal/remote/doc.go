@@ -12,7 +12,7 @@
 //
 // All messages are the types of package engine as JSON under their own field names.
 // Where a field has no JSON form of its own (errors, numbers that are not finite, long
-// lists of token ids), wire.go gives it one. Both ends are the same program, so an
+// lists of token ids), wire.go says how it travels. Both ends are the same program, so an
 // unknown field is an error and not a newer version.
 //
 // Whoever can open the socket is trusted: its directory must be private (package rundir).

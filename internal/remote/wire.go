@@ -25,7 +25,7 @@ const (
 	pathStats    = "/engine/stats"
 	pathGenerate = "/engine/generate"
 
-	// maxPrompt bounds a prompt in tokens; in a message they take 16 bytes for 3.
+	// maxPrompt bounds a prompt in tokens, of 4 bytes each.
 	maxPrompt = 8 << 20
 	// maxMessage bounds a message in bytes.
 	maxMessage = 64 << 20
@@ -37,9 +37,11 @@ type (
 		Protocol string
 		engine.Info
 	}
+	// A requestMessage is followed by its prompt: after the line end little-endian 32-bit
+	// ids. In JSON those of a long prompt would take milliseconds.
 	requestMessage struct {
 		engine.Request
-		Prompt   []byte // base64 of little-endian 32-bit ids: digits would cost ten times as much
+		Prompt   int // ids that follow
 		Sampling samplingMessage
 	}
 	samplingMessage struct {
@@ -120,32 +122,34 @@ func encodeRequest(r *engine.Request) ([]byte, error) {
 	if len(r.Prompt) > maxPrompt {
 		return nil, fmt.Errorf("the prompt has %d tokens, expected at most %d: shorten it", len(r.Prompt), maxPrompt)
 	}
-	m := requestMessage{Request: *r, Prompt: make([]byte, 0, 4*len(r.Prompt)), Sampling: toSampling(r.Sampling)}
-	for _, id := range r.Prompt {
-		m.Prompt = binary.LittleEndian.AppendUint32(m.Prompt, uint32(id))
-	}
+	m := requestMessage{Request: *r, Prompt: len(r.Prompt), Sampling: toSampling(r.Sampling)}
 	var buf bytes.Buffer
 	if err := appendMessage(&buf, &m); err != nil {
 		return nil, err
 	}
-	if buf.Len() > maxMessage {
-		return nil, fmt.Errorf("the request has %d bytes, expected at most %d", buf.Len(), maxMessage)
+	data := slices.Grow(buf.Bytes(), 4*len(r.Prompt))
+	for _, id := range r.Prompt {
+		data = binary.LittleEndian.AppendUint32(data, uint32(id))
 	}
-	return buf.Bytes(), nil
+	if len(data) > maxMessage {
+		return nil, fmt.Errorf("the request has %d bytes, expected at most %d", len(data), maxMessage)
+	}
+	return data, nil
 }
 
 func decodeRequest(data []byte) (*engine.Request, error) {
+	line, ids, _ := bytes.Cut(data, []byte{'\n'})
 	var m requestMessage
-	if err := parseMessage(data, &m); err != nil {
+	if err := parseMessage(line, &m); err != nil {
 		return nil, err
 	}
-	if len(m.Prompt)%4 != 0 {
-		return nil, fmt.Errorf("found a prompt of %d bytes, expected 4 a token", len(m.Prompt))
+	if m.Prompt < 0 || m.Prompt > maxPrompt || len(ids) != 4*m.Prompt {
+		return nil, fmt.Errorf("found %d bytes for a prompt of %d tokens, expected 4 each", len(ids), m.Prompt)
 	}
 	r := m.Request
-	r.Prompt = make([]int32, 0, len(m.Prompt)/4)
-	for b := m.Prompt; len(b) > 0; b = b[4:] {
-		r.Prompt = append(r.Prompt, int32(binary.LittleEndian.Uint32(b)))
+	r.Prompt = make([]int32, m.Prompt)
+	for i := range r.Prompt {
+		r.Prompt[i] = int32(binary.LittleEndian.Uint32(ids[4*i:]))
 	}
 	r.Sampling = m.Sampling.value()
 	return &r, nil

@@ -203,8 +203,12 @@ func TestBadMessages(t *testing.T) {
 		{"two values", `{} {}`, "more than one"},
 		{"unknown field", `{"Temprature": 1}`, "Temprature"},
 		{"unknown sampling field", `{"Sampling": {"TopQ": 1}}`, "TopQ"},
-		{"half a token", `{"Prompt": "AAAAAAA="}`, "5 bytes"},
-		{"no base64", `{"Prompt": "?"}`, "base64"},
+		{"half a token", "{\"Prompt\": 1}\nabcde", "5 bytes"},
+		{"missing tokens", "{\"Prompt\": 2}\nabcd", "2 tokens"},
+		{"no tokens", `{"Prompt": 1}`, "0 bytes"},
+		{"unannounced tokens", "{}\nabcd", "4 bytes"},
+		{"fewer than none", "{\"Prompt\": -1}\n", "-1 tokens"},
+		{"tokens in digits", `{"Prompt": [1]}`, "array"},
 		{"bias of text", `{"Sampling": {"LogitBias": [{"Token": 1, "Bias": "much"}]}}`, "much"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -268,7 +272,7 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(data)
-	f.Add([]byte(`{"Prompt":"AQAAAA==","Sampling":{"LogitBias":[{"Bias":"NaN"}]}}`))
+	f.Add([]byte("{\"Prompt\":1,\"Sampling\":{\"LogitBias\":[{\"Bias\":\"NaN\"}]}}\nabcd"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := decodeRequest(data)
 		if err != nil {
