@@ -136,14 +136,14 @@ func BenchmarkEncodeOrder12k(b *testing.B) {
 	o := benchOrder(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := encode(&orderMessage{*o}); err != nil {
+		if _, err := appendText(nil, &orderMessage{*o}); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkDecodeOrder12k(b *testing.B) {
-	text, err := encode(&orderMessage{*benchOrder(b)})
+	text, err := appendText(nil, &orderMessage{*benchOrder(b)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func testMessages() map[string]message {
 
 func TestMessagesComeBack(t *testing.T) {
 	for kind, m := range testMessages() {
-		text, err := encode(m)
+		text, err := appendText(nil, m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestMessagesComeBack(t *testing.T) {
 
 // The texts as other people write them.
 func TestMessageTexts(t *testing.T) {
-	text, err := encode(&Hello{Protocol: 1, Name: "npu", PID: 7, Layouts: []Digest{}, Trust: []Trust{Sealed}})
+	text, err := appendText(nil, &Hello{Protocol: 1, Name: "npu", PID: 7, Layouts: []Digest{}, Trust: []Trust{Sealed}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestOrderIsEncodedAsJSONDoes(t *testing.T) {
 		if o.Tokens == nil {
 			o.Tokens = []int32{}
 		}
-		got, err := o.encode()
+		got, err := o.appendJSON(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestOrderValidate(t *testing.T) {
 // Whatever is accepted comes back the same when it is sent on: there is one encoding.
 func FuzzDecode(f *testing.F) {
 	for _, m := range testMessages() {
-		text, err := encode(m)
+		text, err := appendText(nil, m)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -206,7 +206,7 @@ func FuzzDecode(f *testing.F) {
 		if o, ok := m.(*orderMessage); ok && o.Order.validate(5) != nil {
 			return
 		}
-		again, err := encode(m)
+		again, err := appendText(nil, m)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,8 +47,6 @@ type orderMessage struct{ Order }
 
 func (o *orderMessage) validate() error { return nil }
 
-func (o *orderMessage) MarshalJSON() ([]byte, error) { return o.encode() }
-
 // kindOf is the name of m's type.
 func kindOf(m message) string {
 	for name, newMessage := range kinds {
@@ -59,20 +57,21 @@ func kindOf(m message) string {
 	return ""
 }
 
-// encode is the text of a message.
-func encode(m message) ([]byte, error) {
-	var body []byte
+// appendText appends the text of a message.
+func appendText(dst []byte, m message) ([]byte, error) {
+	dst = append(dst, `{"`+kindOf(m)+`":`...)
 	var err error
 	if o, ok := m.(*orderMessage); ok {
-		body, err = o.encode() // json.Marshal would check it once more
+		dst, err = o.appendJSON(dst)
 	} else {
+		var body []byte
 		body, err = json.Marshal(m)
+		dst = append(dst, body...)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("handoff: encode: %w", err)
 	}
-	text := append([]byte(`{"`+kindOf(m)+`":`), body...)
-	return append(text, '}'), nil
+	return append(dst, '}'), nil
 }
 
 // decode parses a text strictly: one message of a known type, no unknown, doubled or
@@ -137,17 +136,17 @@ func strict(data []byte, v any) error {
 // writeMessage sends a message and its descriptors, and returns when the peer has
 // confirmed those. After an error the connection has to be closed.
 func writeMessage(c *net.UnixConn, m message, files []*os.File) error {
-	text, err := encode(m)
+	frame, err := appendText(make([]byte, frameHeader), m)
 	if err != nil {
 		return err
 	}
-	if len(text) > maxText || len(files) > maxFDs {
-		return fmt.Errorf("handoff: a message of %d bytes and %d descriptors is too large", len(text), len(files))
+	length := len(frame) - frameHeader
+	if length > maxText || len(files) > maxFDs {
+		return fmt.Errorf("handoff: a message of %d bytes and %d descriptors is too large", length, len(files))
 	}
-	frame := make([]byte, frameHeader, frameHeader+len(text))
-	binary.LittleEndian.PutUint32(frame, uint32(len(text)))
+	binary.LittleEndian.PutUint32(frame, uint32(length))
 	binary.LittleEndian.PutUint32(frame[4:], uint32(len(files)))
-	if _, err := c.Write(append(frame, text...)); err != nil {
+	if _, err := c.Write(frame); err != nil {
 		return fmt.Errorf("handoff: send: %w", err)
 	}
 	return shm.SendFDs(c, files)
