@@ -1,5 +1,7 @@
 package kernel
 
+import "runtime"
+
 // PeakInt8 and PeakFloat are the yardsticks of products: they do nothing but the
 // multiply-adds that the active implementation's kernels are made of, on registers, as
 // many in flight as the CPU can take. They do n rounds and return the number of
@@ -29,7 +31,7 @@ func peakInt8Generic(n int) (perRound int) {
 			d += int32(w[6])*int32(x[6]) + int32(w[7])*int32(x[7])
 		}
 	}
-	peakSink = float32(a + b + c + d)
+	runtime.KeepAlive(float32(a + b + c + d)) // or the loops would be dropped
 	return 64
 }
 
@@ -43,9 +45,6 @@ func peakFloatGeneric(n int) (perRound int) {
 			}
 		}
 	}
-	peakSink = a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7]
+	runtime.KeepAlive(a[0] + a[1] + a[2] + a[3] + a[4] + a[5] + a[6] + a[7]) // or the loops would be dropped
 	return 64
 }
-
-// peakSink keeps the compiler from dropping the loops.
-var peakSink float32
