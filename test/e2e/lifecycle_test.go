@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"net/http"
 	"os"
@@ -135,6 +136,30 @@ func TestOpenHostNeedsKey(t *testing.T) {
 	}
 	if out := s.out.String(); strings.Contains(out, "first-key") || strings.Contains(out, "second-key") {
 		t.Error("a key is in the output of the server")
+	}
+}
+
+// With --log-format json every line of the log is an object with a level and a message.
+func TestJSONLog(t *testing.T) {
+	s := startServer(t, "--log-format", "json")
+	s.mustPost(t, "/completion", map[string]any{"prompt": "Hello", "n_predict": 1})
+	s.stop(t)
+	logged := 0
+	for line := range strings.Lines(s.out.String()) {
+		if !strings.HasPrefix(line, "{") {
+			if strings.Contains(line, "level=") {
+				t.Errorf("a line of the log that is no JSON: %s", line)
+			}
+			continue // what is printed for people at the start
+		}
+		var o object
+		if err := json.Unmarshal([]byte(line), &o); err != nil || o.str("level") == "" || o.str("msg") == "" {
+			t.Errorf("line %q: %v, level %q, msg %q", line, err, o.str("level"), o.str("msg"))
+		}
+		logged++
+	}
+	if logged < 2 { // ready, and the request
+		t.Errorf("%d lines of log", logged)
 	}
 }
 
