@@ -47,6 +47,9 @@ func newDecodeFlags() (*cli.Set, *decodeFlags) {
 	}
 }
 
+// releasedLimit is how long a child drains: its parent has done so, or is dead.
+const releasedLimit = time.Second
+
 // decode runs a decoder until ctx ends, then drains it. With --child it ends with its
 // lifeline instead, and at once: its parent has drained. A parent knows that the decoder
 // is ready when the control socket says so (remote.Dial waits for that).
@@ -63,7 +66,6 @@ func decode(ctx context.Context, args []string, out io.Writer) error {
 		if ctx, err = asChild(); err != nil {
 			return err
 		}
-		out = io.Discard // the parent talks to people
 	}
 	dir, l, err := f.listen()
 	if err != nil {
@@ -81,7 +83,9 @@ func decode(ctx context.Context, args []string, out io.Writer) error {
 	}
 	defer b.Close()
 	s.ready(d, b)
-	s.announce(out, l.Addr(), d)
+	if !*f.child { // whose parent talks to people
+		s.announce(out, l.Addr(), d)
+	}
 
 	select {
 	case err = <-s.served:
@@ -89,7 +93,9 @@ func decode(ctx context.Context, args []string, out io.Writer) error {
 	}
 	limit := *f.drain
 	if errors.Is(context.Cause(ctx), errReleased) {
-		limit = 0
+		limit = releasedLimit
+	} else {
+		s.log.Info("stopping: running answers may finish", "within", limit.String())
 	}
 	return errors.Join(err, s.drain(context.WithoutCancel(ctx), limit), d.Close(expired()))
 }
@@ -195,7 +201,6 @@ func (s *decodeServer) announce(out io.Writer, control net.Addr, d *decoder.Deco
 // drain refuses new requests and lets running ones finish within limit, then closes all
 // connections.
 func (s *decodeServer) drain(ctx context.Context, limit time.Duration) error {
-	s.log.Info("stopping", "drain", limit.String())
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var wg sync.WaitGroup

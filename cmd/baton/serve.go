@@ -12,7 +12,9 @@ import (
 
 	"baton/internal/cli"
 	"baton/internal/engine"
+	"baton/internal/gateway"
 	"baton/internal/load"
+	"baton/internal/rundir"
 	"baton/internal/server"
 )
 
@@ -20,8 +22,8 @@ import (
 type serveFlags struct {
 	engineFlags
 	apiFlags
-	host *string
-	port *int
+	host, runDir *string
+	port         *int
 }
 
 func newServeFlags() (*cli.Set, *serveFlags) {
@@ -31,6 +33,7 @@ func newServeFlags() (*cli.Set, *serveFlags) {
 		host:        s.String("--host", "BATON_HOST LLAMA_ARG_HOST", "ADDR", "127.0.0.1", "address to listen on; another than loopback needs --api-key-file"),
 		port:        s.Int("--port", "BATON_PORT LLAMA_ARG_PORT", "N", 8080, 0, 65535, "port to listen on; 0: a free one"),
 		apiFlags:    newAPIFlags(s),
+		runDir:      s.String("--run-dir", "BATON_RUN_DIR", "DIR", "", "directory for the sockets between the processes, with mode 0700; without it a fresh one"),
 	}
 }
 
@@ -56,14 +59,19 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 	srv := f.server(keys, log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }() // answers 503 until the model is loaded
-
-	d, b, err := f.start(-1, log)
+	b, err := f.startBackend(ctx, set, log)
 	if err != nil {
-		return errors.Join(err, l.Close())
+		l.Close()
+		if ctx.Err() != nil { // it was stopped before it was ready
+			return nil
+		}
+		return err
 	}
-	defer b.Close()
-	srv.SetBackend(server.Backend{Engine: d, Tokenizer: load.Tokenizer{Vocab: b.Vocab}, Template: b.Template})
-	announce(out, log, l.Addr(), d.Info())
+	srv.SetBackend(server.Backend{
+		Engine: b.processes.Engine, Tokenizer: load.Tokenizer{Vocab: b.text.Vocab}, Template: b.text.Template,
+		Collectors: b.processes.Collectors(),
+	})
+	announce(out, log, l.Addr(), b.processes.Engine.Info())
 
 	select {
 	case err = <-served:
@@ -77,7 +85,57 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return errors.Join(err, d.Close(end))
+	return errors.Join(err, b.close(end))
+}
+
+// backend is what answers: a process that runs the model, and in this one its vocabulary
+// and chat template.
+type backend struct {
+	source    *load.Source
+	text      *load.Bundle
+	dir       *rundir.Dir
+	processes *gateway.Processes
+}
+
+// startBackend opens the model and starts the processes.
+func (f *serveFlags) startBackend(ctx context.Context, set *cli.Set, log *slog.Logger) (_ *backend, err error) {
+	b := new(backend)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close(ctx))
+		}
+	}()
+	if b.source, err = load.OpenSource(*f.model); err != nil {
+		return b, err
+	}
+	if b.text, err = b.source.OpenText(); err != nil {
+		return b, err
+	}
+	if b.dir, err = rundir.Open(*f.runDir); err != nil {
+		return b, err
+	}
+	b.processes, err = gateway.Start(ctx, gateway.ProcessOptions{
+		Socket: b.dir.Socket(controlSocket), Decoder: f.decoder(b, set), Logger: log,
+	})
+	return b, err
+}
+
+// close ends what was started.
+func (b *backend) close(ctx context.Context) error {
+	var err error
+	if b.processes != nil {
+		err = b.processes.Close(ctx)
+	}
+	if b.dir != nil {
+		err = errors.Join(err, b.dir.Close())
+	}
+	if b.text != nil {
+		err = errors.Join(err, b.text.Close())
+	}
+	if b.source != nil {
+		err = errors.Join(err, b.source.Close())
+	}
+	return err
 }
 
 // announce tells a person where the server is and how to try it.

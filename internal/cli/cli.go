@@ -101,6 +101,15 @@ func (s *Set) Choice(names, env string, words []string, help string) *string {
 // Given reports whether the option was set, by its first name, which includes dashes.
 func (s *Set) Given(name string) bool { return s.given[name] }
 
+// Env lists the environment variables that the options have.
+func (s *Set) Env() []string {
+	var names []string
+	for _, o := range s.options {
+		names = append(names, o.env...)
+	}
+	return names
+}
+
 // Parse reads the environment, then args. Options may follow arguments; after "--"
 // everything is an argument. It returns the arguments, or ErrHelp after printing help
 // to w.

@@ -24,7 +24,8 @@ type Config struct {
 	// again; Wait returns why. What is wrong then is most likely the command line.
 	Required bool
 	// MinPause and MaxPause bound the time before a restart, which doubles each time;
-	// default 100 ms and 5 s. It starts over once a child has been ready for MaxPause.
+	// default 100 ms and 5 s. It starts over after a child that was ready for ten times
+	// the last pause.
 	MinPause, MaxPause time.Duration
 	// Changed, if set, is called when the child has become ready (true) and when a
 	// child that was ready has ended (false), one call at a time.
@@ -175,7 +176,7 @@ func (c *Child) supervise() {
 			c.giveUp(err)
 			return
 		}
-		if ready && lived >= c.cfg.MaxPause {
+		if ready && lived >= 10*pause {
 			pause = c.cfg.MinPause
 		}
 		c.cfg.Log.Error("a child process ended and is started again", "process", c.cfg.Name, "error", err, "in", pause.String())
