@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"baton/internal/cli"
+	"baton/internal/control"
 	"baton/internal/decoder"
 	"baton/internal/load"
 	"baton/internal/remote"
@@ -27,6 +28,7 @@ const controlSocket = "decoder.sock"
 type decodeFlags struct {
 	engineFlags
 	apiFlags
+	sharingFlags
 	runDir, socket, host *string
 	port, modelFD        *int
 	child                *bool
@@ -37,13 +39,14 @@ func newDecodeFlags() (*cli.Set, *decodeFlags) {
 	return s, &decodeFlags{
 		engineFlags: newEngineFlags(s),
 		// No variables: a decoder that a server starts inherits the server's.
-		runDir:   s.String("--run-dir", "", "DIR", "", "directory for the control socket, with mode 0700; without it a fresh one"),
-		socket:   s.String("--socket", "", "PATH", "", "the control socket itself; default "+controlSocket+" in the run directory"),
-		host:     s.String("--host", "", "ADDR", "127.0.0.1", "address for the API over TCP; another than loopback needs --api-key-file"),
-		port:     s.Int("--port", "", "N", 8081, 0, 65535, "port for the API over TCP; 0: a free one; without --host or --port there is none"),
-		apiFlags: newAPIFlags(s),
-		modelFD:  s.Int("--model-fd", "", "N", -1, -1, 1<<20, "inherited descriptor of the model's file, which -m only names then"),
-		child:    s.Bool("--child", "", "for use by baton serve: end when descriptor 3, a pipe, closes"),
+		runDir:       s.String("--run-dir", "", "DIR", "", "directory for the control socket, with mode 0700; without it a fresh one"),
+		socket:       s.String("--socket", "", "PATH", "", "the control socket itself; default "+controlSocket+" in the run directory"),
+		host:         s.String("--host", "", "ADDR", "127.0.0.1", "address for the API over TCP; another than loopback needs --api-key-file"),
+		port:         s.Int("--port", "", "N", 8081, 0, 65535, "port for the API over TCP; 0: a free one; without --host or --port there is none"),
+		apiFlags:     newAPIFlags(s),
+		sharingFlags: newSharingFlags(s),
+		modelFD:      s.Int("--model-fd", "", "N", -1, -1, 1<<20, "inherited descriptor of the model's file, which -m only names then"),
+		child:        s.Bool("--child", "", "for use by baton serve: end when descriptor 3, a pipe, closes"),
 	}
 }
 
@@ -77,11 +80,19 @@ func decode(ctx context.Context, args []string, out io.Writer) error {
 		l.Close()
 		return err
 	}
+	off := f.off(s.log)
+	if off == "" {
+		f.shareReady = readyBlocks
+	}
 	d, b, err := f.start(*f.modelFD, s.log)
 	if err != nil {
 		return errors.Join(err, s.close())
 	}
 	defer b.Close()
+	shares, err := f.share(d, off, dir, s.actions, s.log)
+	if err != nil {
+		return errors.Join(err, s.close(), d.Close(expired()))
+	}
 	s.ready(d, b)
 	if !*f.child { // whose parent talks to people
 		s.announce(out, l.Addr(), d)
@@ -97,7 +108,7 @@ func decode(ctx context.Context, args []string, out io.Writer) error {
 	} else {
 		s.log.Info("stopping: running answers may finish", "within", limit.String())
 	}
-	return errors.Join(err, s.drain(context.WithoutCancel(ctx), limit), d.Close(expired()))
+	return errors.Join(err, s.drain(context.WithoutCancel(ctx), limit), shares.close(), d.Close(expired()))
 }
 
 // expired is a context that has ended: what still runs is cut off.
@@ -133,6 +144,7 @@ type decodeServer struct {
 	log     *slog.Logger
 	engine  *remote.Handler
 	api     *server.Server
+	actions *control.Handler
 	control *http.Server
 	unix    net.Listener
 	tcp     net.Listener // or nil
@@ -145,7 +157,7 @@ func (f *decodeFlags) newDecodeServer(ctx context.Context, l net.Listener, tcp b
 	if err != nil {
 		return nil, err
 	}
-	s := &decodeServer{log: newLogger(*f.logFormat, *f.verbose), engine: remote.NewHandler(), unix: l, served: make(chan error, 2)}
+	s := &decodeServer{log: newLogger(*f.logFormat, *f.verbose), engine: remote.NewHandler(), actions: control.NewHandler(), unix: l, served: make(chan error, 2)}
 	if tcp {
 		if s.tcp, err = listen(ctx, *f.host, *f.port, keys); err != nil {
 			return nil, err
@@ -155,6 +167,8 @@ func (f *decodeFlags) newDecodeServer(ctx context.Context, l net.Listener, tcp b
 	s.control = &http.Server{
 		Handler:           s.routes(),
 		ReadHeaderTimeout: 10 * time.Second,
+		ConnContext:       s.actions.ConnContext,
+		ConnState:         s.actions.ConnState,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	go func() {
@@ -177,6 +191,7 @@ func (f *decodeFlags) newDecodeServer(ctx context.Context, l net.Listener, tcp b
 func (s *decodeServer) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/engine/", s.engine)
+	mux.Handle("POST /slots/{id}", s.actions)
 	mux.Handle("/", s.api)
 	return mux
 }

@@ -22,6 +22,8 @@ import (
 type engineFlags struct {
 	model                                  *string
 	ctx, slots, threads, microBatch, kvMiB *int
+	// shareReady is how many free blocks to keep ready for other processes; no option.
+	shareReady int
 }
 
 func newEngineFlags(s *cli.Set) engineFlags {
@@ -52,7 +54,7 @@ func (f *engineFlags) start(fd int, log *slog.Logger) (*decoder.Decoder, *load.B
 	}
 	d, err := decoder.New(b.Model, b.Vocab, decoder.Options{
 		Slots: *f.slots, Ctx: *f.ctx, Threads: *f.threads, MicroBatch: max(*f.microBatch, *f.slots),
-		KVBytes: int64(*f.kvMiB) << 20, Name: b.Name, Path: b.Path,
+		KVBytes: int64(*f.kvMiB) << 20, ShareReady: f.shareReady, Name: b.Name, Path: b.Path,
 	})
 	if err != nil {
 		return nil, nil, errors.Join(err, b.Close())

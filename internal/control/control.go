@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"baton/internal/handoff"
@@ -33,16 +34,24 @@ type Lookup func(ctx context.Context, tokens []int32) (int, error)
 // never on TCP, and set ConnContext and ConnState of the http.Server to its methods: a
 // share dies with the connection that made it.
 type Handler struct {
-	table  *handoff.Table
-	cached Lookup
+	backend atomic.Pointer[backend]
 
 	mu    sync.Mutex
 	conns map[net.Conn]chan struct{}
 }
 
-// NewHandler returns the handler of a table's actions.
-func NewHandler(table *handoff.Table, cached Lookup) *Handler {
-	return &Handler{table: table, cached: cached, conns: make(map[net.Conn]chan struct{})}
+// backend is what there is once the model is loaded.
+type backend struct {
+	table  *handoff.Table
+	cached Lookup
+}
+
+// NewHandler returns a handler that answers 503 until SetTable.
+func NewHandler() *Handler { return &Handler{conns: make(map[net.Conn]chan struct{})} }
+
+// SetTable makes the handler serve the actions of a table.
+func (h *Handler) SetTable(table *handoff.Table, cached Lookup) {
+	h.backend.Store(&backend{table, cached})
 }
 
 type ownerKey struct{}
@@ -71,7 +80,13 @@ func (h *Handler) ConnState(c net.Conn, state http.ConnState) {
 
 // ServeHTTP performs an action.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer, err := h.act(r)
+	b := h.backend.Load()
+	if b == nil {
+		w.Header().Set("Retry-After", "1")
+		writeJSON(w, http.StatusServiceUnavailable, errorBody(errors.New("control: the model is still being loaded")))
+		return
+	}
+	answer, err := b.act(r)
 	if err != nil {
 		writeError(w, err)
 		return
@@ -79,7 +94,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-func (h *Handler) act(r *http.Request) (any, error) {
+func (h *backend) act(r *http.Request) (any, error) {
 	slot, err := strconv.Atoi(r.PathValue("id"))
 	if err != nil {
 		return nil, badRequest("id", "slot %q is no number", r.PathValue("id"))
@@ -127,7 +142,7 @@ type ShareAnswer struct {
 	Stopped   string            `json:"stopped,omitempty"` // why it ended early
 }
 
-func (h *Handler) share(r *http.Request, slot int) (any, error) {
+func (h *backend) share(r *http.Request, slot int) (any, error) {
 	var q ShareRequest
 	if err := decode(r, &q); err != nil {
 		return nil, err
@@ -191,7 +206,7 @@ type AdoptAnswer struct {
 	Short       string  `json:"short,omitempty"`
 }
 
-func (h *Handler) adopt(r *http.Request, slot int) (any, error) {
+func (h *backend) adopt(r *http.Request, slot int) (any, error) {
 	var q AdoptRequest
 	if err := decode(r, &q); err != nil {
 		return nil, err
@@ -213,7 +228,7 @@ func (h *Handler) adopt(r *http.Request, slot int) (any, error) {
 	return out, nil
 }
 
-func (h *Handler) release(r *http.Request, slot int) (any, error) {
+func (h *backend) release(r *http.Request, slot int) (any, error) {
 	var q struct {
 		ID handoff.ID `json:"share_id"`
 	}
@@ -257,23 +272,30 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(data, '\n')) // a client that has left needs no answer
 }
 
-// writeError answers in the error shape of the API, with the code of the table.
-func writeError(w http.ResponseWriter, err error) {
-	var body struct {
-		Error struct {
-			Message string `json:"message"`
-			Type    string `json:"type"`
-			Param   string `json:"param,omitempty"`
-			Code    string `json:"code"`
-			Do      string `json:"do,omitempty"`
-		} `json:"error"`
-	}
+// apiError is the error shape of the API.
+type apiError struct {
+	Error struct {
+		Message string `json:"message"`
+		Type    string `json:"type"`
+		Param   string `json:"param,omitempty"`
+		Code    string `json:"code"`
+		Do      string `json:"do,omitempty"`
+	} `json:"error"`
+}
+
+func errorBody(err error) (body apiError) {
 	e := &body.Error
 	e.Message, e.Type, e.Code = err.Error(), "handoff_error", "internal"
-	status := http.StatusInternalServerError
+	return body
+}
+
+// writeError answers with the code and status of the table of refusals.
+func writeError(w http.ResponseWriter, err error) {
+	body, status := errorBody(err), http.StatusInternalServerError
 	var ref *handoff.Refusal
 	if errors.As(err, &ref) {
 		status = ref.Status()
+		e := &body.Error
 		e.Code, e.Param, e.Do = string(ref.Code), ref.Field, ref.Do()
 		if ref.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(int((ref.RetryAfter+time.Second-1)/time.Second)))

@@ -29,7 +29,8 @@ func startControl(t *testing.T) (*httptest.Server, *load.Bundle) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := control.NewHandler(table, d.Cached)
+	h := control.NewHandler()
+	h.SetTable(table, d.Cached)
 	mux := http.NewServeMux()
 	mux.Handle("POST /slots/{id}", h)
 	s := httptest.NewUnstartedServer(mux)

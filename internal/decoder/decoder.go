@@ -32,6 +32,8 @@ type Options struct {
 	// StepTarget is how long a step may take while answers are being generated; it
 	// bounds the piece of a prompt that is processed in between. Default 50 ms.
 	StepTarget time.Duration
+	// ShareReady is how many free blocks are kept ready for other processes to fill.
+	ShareReady int
 	Name, Path string // as Info reports them
 }
 
@@ -82,7 +84,7 @@ func New(m *model.Model, v *vocab.Vocab, opt Options) (*Decoder, error) {
 	}
 	d := &Decoder{opt: opt, model: m, vocab: v, done: make(chan struct{})}
 	d.wake = sync.NewCond(&d.mu)
-	d.blocks, err = kv.NewPool(layout, kv.Options{MaxBlocks: opt.maxBlocks(layout), Ready: 2, HugePages: true, Collapse: true})
+	d.blocks, err = kv.NewPool(layout, kv.Options{MaxBlocks: opt.maxBlocks(layout), Ready: 2, ShareReady: opt.ShareReady, HugePages: true, Collapse: true})
 	if err != nil {
 		return nil, err
 	}

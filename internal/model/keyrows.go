@@ -63,13 +63,23 @@ func (k *KeyRows) batch(tokens []int32, positions []int) error {
 		r.tokens[i] = t
 		r.m.angles.fill(r.cos[i*half:(i+1)*half], r.sin[i*half:(i+1)*half], positions[i])
 	}
-	w := &r.m.layers[0]
+	c, w := &r.m.Config, &r.m.layers[0]
+	kvDim := c.KVHeads * c.HeadDim
 	r.embed()
 	r.norm(w.attnNorm)
-	r.projectQKV(w)
-	if w.kNorm != nil {
-		r.normHeads(w)
+	r.hActs.Set(r.h[:r.n*c.Embd], r.n, c.Embd)
+	r.product(&r.hActs, kernel.Out{Dst: r.k, LD: kvDim, W: &w.k})
+	addBias(r.k, w.kb, r.n)
+	rope := r.m.rope()
+	for t := range r.n {
+		cos, sin := r.cos[t*half:(t+1)*half], r.sin[t*half:(t+1)*half]
+		for o := t * kvDim; o < (t+1)*kvDim; o += c.HeadDim {
+			head := r.k[o : o+c.HeadDim]
+			if w.kNorm != nil {
+				kernel.RMSNorm(head, head, w.kNorm, c.NormEps)
+			}
+			rope(head, cos, sin)
+		}
 	}
-	r.rotate()
 	return r.err
 }

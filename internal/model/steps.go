@@ -147,6 +147,14 @@ func (r *Runner) residual() {
 	}
 }
 
+// rope rotates one head the way the architecture does.
+func (m *Model) rope() func(x, cos, sin []float32) {
+	if m.arch.neox {
+		return kernel.RopeNeoX
+	}
+	return kernel.RopeNorm
+}
+
 func newAttention(c Config) kernel.Attention {
 	return kernel.Attention{Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Scale: attentionScale(c.HeadDim)}
 }
@@ -171,10 +179,7 @@ func (r *Runner) bindSteps() {
 			kernel.RMSNorm(r.k[o:o+c.HeadDim], r.k[o:o+c.HeadDim], r.layer.kNorm, c.NormEps)
 		}
 	}
-	rope := kernel.RopeNorm
-	if r.m.arch.neox {
-		rope = kernel.RopeNeoX
-	}
+	rope := r.m.rope()
 	r.ropeFn = func(t, _ int) {
 		cos, sin := r.cos[t*half:(t+1)*half], r.sin[t*half:(t+1)*half]
 		for o := t * qDim; o < (t+1)*qDim; o += c.HeadDim {
