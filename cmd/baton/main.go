@@ -28,7 +28,7 @@ func main() {
 // command is one subcommand.
 type command struct {
 	name  string
-	about string
+	about string // empty: not for people
 	run   func(ctx context.Context, args []string, out io.Writer) error
 }
 
@@ -41,6 +41,7 @@ func commands() []command {
 		{"model", "inspect or verify a GGUF file", modelCommand},
 		{"bench", "measure speed, alone or beside another engine", benchCommand},
 		{"version", "print the version", version},
+		{connectCommand, "", connect},
 	}
 }
 
@@ -70,7 +71,9 @@ func dispatch(ctx context.Context, args []string, out io.Writer) error {
 func usage(w io.Writer) {
 	fmt.Fprint(w, "usage: baton COMMAND [options]\n\ncommands:\n")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-10s %s\n", c.name, c.about)
+		if c.about != "" {
+			fmt.Fprintf(w, "  %-10s %s\n", c.name, c.about)
+		}
 	}
 	fmt.Fprint(w, "\nbaton COMMAND --help shows the options of a command.\n"+
 		"With no model given, the built-in demo model is used.\n")

@@ -21,6 +21,7 @@ import (
 // serveFlags is what "baton serve" is told.
 type serveFlags struct {
 	engineFlags
+	prefillOptions
 	apiFlags
 	host, runDir *string
 	port         *int
@@ -29,11 +30,12 @@ type serveFlags struct {
 func newServeFlags() (*cli.Set, *serveFlags) {
 	s := cli.NewSet("serve", "[options]", "Serves a model over HTTP, compatible with OpenAI's API and llama-server's.")
 	return s, &serveFlags{
-		engineFlags: newEngineFlags(s),
-		host:        s.String("--host", "BATON_HOST LLAMA_ARG_HOST", "ADDR", "127.0.0.1", "address to listen on; another than loopback needs --api-key-file"),
-		port:        s.Int("--port", "BATON_PORT LLAMA_ARG_PORT", "N", 8080, 0, 65535, "port to listen on; 0: a free one"),
-		apiFlags:    newAPIFlags(s),
-		runDir:      s.String("--run-dir", "BATON_RUN_DIR", "DIR", "", "directory for the sockets between the processes, with mode 0700; without it a fresh one"),
+		engineFlags:    newEngineFlags(s),
+		prefillOptions: newPrefillOptions(s),
+		host:           s.String("--host", "BATON_HOST LLAMA_ARG_HOST", "ADDR", "127.0.0.1", "address to listen on; another than loopback needs --api-key-file"),
+		port:           s.Int("--port", "BATON_PORT LLAMA_ARG_PORT", "N", 8080, 0, 65535, "port to listen on; 0: a free one"),
+		apiFlags:       newAPIFlags(s),
+		runDir:         s.String("--run-dir", "BATON_RUN_DIR", "DIR", "", "directory for the sockets between the processes, with mode 0700; without it a fresh one"),
 	}
 }
 
@@ -56,10 +58,15 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	log := newLogger(*f.logFormat, *f.verbose)
+	plan, err := f.plan(set)
+	if err != nil {
+		l.Close()
+		return err
+	}
 	srv := f.server(keys, log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }() // answers 503 until the model is loaded
-	b, err := f.startBackend(ctx, set, log)
+	b, err := f.startBackend(ctx, set, plan, log)
 	if err != nil {
 		l.Close()
 		if ctx.Err() != nil { // it was stopped before it was ready
@@ -98,7 +105,7 @@ type backend struct {
 }
 
 // startBackend opens the model and starts the processes.
-func (f *serveFlags) startBackend(ctx context.Context, set *cli.Set, log *slog.Logger) (_ *backend, err error) {
+func (f *serveFlags) startBackend(ctx context.Context, set *cli.Set, plan *prefillPlan, log *slog.Logger) (_ *backend, err error) {
 	b := new(backend)
 	defer func() {
 		if err != nil {
@@ -115,7 +122,7 @@ func (f *serveFlags) startBackend(ctx context.Context, set *cli.Set, log *slog.L
 		return b, err
 	}
 	b.processes, err = gateway.Start(ctx, gateway.ProcessOptions{
-		Socket: b.dir.Socket(controlSocket), Decoder: f.decoder(b, set), Logger: log,
+		Socket: b.dir.Socket(controlSocket), Decoder: f.decoder(b, set, plan), Provider: f.provider(b, set, plan), Logger: log,
 	})
 	return b, err
 }

@@ -113,7 +113,7 @@ func (h *backend) act(r *http.Request) (any, error) {
 
 // ShareRequest is the body of the action share.
 type ShareRequest struct {
-	Provider string `json:"provider,omitempty"` // a registered one
+	Provider string `json:"provider,omitempty"` // a registered one; may be left out if there is only one
 	Socket   string `json:"socket,omitempty"`   // or else a socket in the run directory where one waits
 	// Tokens is the whole prompt; the cells of all but the last are filled.
 	Tokens []int32 `json:"tokens"`
@@ -156,6 +156,12 @@ func (h *backend) share(r *http.Request, slot int) (any, error) {
 			return &ShareAnswer{Route: "local", Pos0: cached}, nil
 		}
 	}
+	if q.Provider == "" && q.Socket == "" {
+		var err error
+		if q.Provider, err = h.onlyProvider(); err != nil {
+			return nil, err
+		}
+	}
 	owner, _ := r.Context().Value(ownerKey{}).(<-chan struct{})
 	s, err := h.table.Share(r.Context(), &handoff.Request{
 		Slot: slot, Provider: q.Provider, Socket: q.Socket, Tokens: q.Tokens,
@@ -182,6 +188,18 @@ func (h *backend) share(r *http.Request, slot int) (any, error) {
 		a.Stopped = out.Err.Error()
 	}
 	return a, nil
+}
+
+// onlyProvider is the name of the provider, if there is one and no other.
+func (h *backend) onlyProvider() (string, error) {
+	all := h.table.Providers()
+	switch len(all) {
+	case 0:
+		return "", &handoff.Refusal{Code: handoff.ProviderGone, Detail: "none is registered"}
+	case 1:
+		return all[0].Name(), nil
+	}
+	return "", badRequest("provider", "there are %d providers: one has to be named", len(all))
 }
 
 // AdoptRequest is the body of the action adopt.

@@ -67,6 +67,7 @@ func TestRefusals(t *testing.T) {
 		{"no tokens", "/slots/0?action=share", `{"provider":"cpu","tokens":[]}`, 400, "bad_request", "token"},
 		{"token out of the vocabulary", "/slots/0?action=share", `{"provider":"cpu","tokens":[1,4096,3]}`, 400, "bad_request", "4096"},
 		{"longer than the context", "/slots/0?action=share", `{"provider":"cpu","tokens":` + long + `}`, 400, "bad_request", "2601"},
+		{"no provider at all", "/slots/0?action=share", `{"tokens":[1,2,3]}`, 502, "provider_unreachable", "none"},
 		{"no such provider", "/slots/0?action=share", `{"provider":"npu","tokens":[1,2,3]}`, 502, "provider_unreachable", "npu"},
 		{"bare adopt", "/slots/0?action=adopt", `{}`, 400, "bad_request", ""},
 		{"adopt without a digest", "/slots/0?action=adopt", `{"share_id":1}`, 400, "bad_request", ""},

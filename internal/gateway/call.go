@@ -60,6 +60,7 @@ func (c *call) serve() *engine.Result {
 	defer c.e.slots.release(slot)
 	c.slot, c.req.Slot, c.started = slot, slot, time.Now()
 
+	c.handoff.Route = engine.RouteLocal
 	if h := c.e.opt.Handoff; h != nil {
 		c.handoff = h.perform(c.ctx, &c.req)
 	}

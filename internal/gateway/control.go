@@ -18,13 +18,14 @@ import (
 // Share is what the decoder answers to the action share: either that the prompt is
 // better processed locally, or a share that the provider has filled.
 type Share struct {
-	Route   string          `json:"route"` // "local": too few tokens are new
-	ID      json.RawMessage `json:"share_id"`
-	Pos0    int             `json:"pos0"`   // cells that were cached
-	Filled  int             `json:"filled"` // of the prompt's cells, cached ones included, when the provider let go
-	Trust   string          `json:"trust"`
-	Prefill float64         `json:"prefill_ms"` // that the provider took
-	Stopped string          `json:"stopped"`    // why the provider ended early; empty: it did not
+	Route    string          `json:"route"` // "local": too few tokens are new
+	ID       json.RawMessage `json:"share_id"`
+	Provider string          `json:"provider"`
+	Pos0     int             `json:"pos0"`   // cells that were cached
+	Filled   int             `json:"filled"` // of the prompt's cells, cached ones included, when the provider let go
+	Trust    string          `json:"trust"`
+	Prefill  float64         `json:"prefill_ms"` // that the provider took
+	Stopped  string          `json:"stopped"`    // why the provider ended early; empty: it did not
 }
 
 // Adopted is what the decoder answers to the action adopt.

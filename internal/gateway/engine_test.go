@@ -20,7 +20,7 @@ func TestGenerate(t *testing.T) {
 	if text != "abc" || r.Reason != engine.StopLimit || r.Slot != 0 || r.Timings.PredictedN != 3 || r.Timings.PromptN != 3 {
 		t.Errorf("%q, %+v", text, r)
 	}
-	if r.Timings.Handoff != (engine.Handoff{}) {
+	if r.Timings.Handoff != (engine.Handoff{Route: engine.RouteLocal}) {
 		t.Errorf("without providers: %+v", r.Timings.Handoff)
 	}
 	if r.Timings.Queue < time.Millisecond {

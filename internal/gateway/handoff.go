@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"baton/internal/engine"
@@ -13,7 +14,7 @@ import (
 // HandoffOptions configure a Handoff.
 type HandoffOptions struct {
 	Actions   Actions
-	Provider  string // the name that it registers under
+	Provider  string // the name that it registers under; empty: there is only one
 	MinTokens int    // shorter prompts, and those with fewer new tokens, are local
 	// Restart, if set, is called with the reason when the provider hangs.
 	Restart func(why string)
@@ -129,7 +130,7 @@ func (h *Handoff) release(slot int, share *Share) {
 
 // done tells of a handoff that brought cells.
 func (h *Handoff) done(r *engine.Request, share *Share, out engine.Handoff) {
-	args := []any{"route", string(out.Route), "trust", out.Trust, "provider", h.opt.Provider, "request", r.ID,
+	args := []any{"route", string(out.Route), "trust", out.Trust, "provider", share.Provider, "request", r.ID,
 		"cached", share.Pos0, "prefill_ms", milliseconds(out.Prefill)}
 	result := resultOK
 	if missing := len(r.Prompt) - 1 - share.Pos0 - out.Cells; missing > 0 {
@@ -171,4 +172,7 @@ func codeOf(err error) string {
 	return "other"
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+// milliseconds is d to a hundredth, for people.
+func milliseconds(d time.Duration) float64 {
+	return math.Round(float64(d)/float64(10*time.Microsecond)) / 100
+}

@@ -64,7 +64,7 @@ func (f *fakeActions) list() string {
 func works(cached int) *fakeActions {
 	return &fakeActions{
 		share: func(_ context.Context, _ int, prompt []int32) (*Share, error) {
-			return &Share{ID: json.RawMessage("7"), Pos0: cached, Filled: len(prompt) - 1, Prefill: 1}, nil
+			return &Share{ID: json.RawMessage("7"), Provider: "cpu", Pos0: cached, Filled: len(prompt) - 1, Prefill: 1}, nil
 		},
 		adopt: func(context.Context, int, *Share) (*Adopted, error) {
 			return &Adopted{Cells: 599 - cached, Trust: "leased"}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"baton/internal/engine"
@@ -28,7 +29,7 @@ type ProcessOptions struct {
 
 // Provider says how to run a provider.
 type Provider struct {
-	Name      string // that it registers under with the decoder
+	Name      string // that it registers under with the decoder; empty: whichever it does
 	Command   Command
 	MinTokens int // new tokens from which on a prompt is worth handing over
 }
@@ -90,7 +91,7 @@ func (p *Processes) dial(ctx context.Context, socket string) (*remote.Client, er
 func (p *Processes) startProvider(opt ProcessOptions, slots int) {
 	p.control = NewControl(opt.Socket, slots)
 	p.provider = supervise.Start(supervise.Config{
-		Name: "provider " + opt.Provider.Name, Log: opt.Logger,
+		Name: strings.TrimSpace("provider " + opt.Provider.Name), Log: opt.Logger,
 		Command: func(ctx context.Context) (*supervise.Command, error) {
 			// It registers with the decoder, and ends when that does.
 			if err := p.decoder.Wait(ctx); err != nil {
