@@ -77,8 +77,10 @@ func (d *Decoder) finish(s *slot, r engine.Result) {
 		}
 	}
 	r.Slot, r.Seed, r.Timings, r.Recompute = s.id, s.sampler.Seed(), s.timings(), s.match.Why()
+	s.last = s.last[:0]
 	if r.Reason != engine.Failed {
 		d.index.Insert(s.seq)
+		s.last = append(s.last, s.seq.Tokens()...)
 	}
 	d.finished(s, &r)
 	s.out.Send(engine.Event{Kind: engine.Done, At: time.Now(), Result: &r})

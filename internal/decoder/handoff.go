@@ -94,7 +94,7 @@ func (d *Decoder) NewTable(o handoff.Options) (*handoff.Table, error) {
 // slotBusy reports whether a slot processes a request; on the step loop.
 func (d *Decoder) slotBusy(id int) bool { return d.slots[id].busy() }
 
-// attach keeps an adopted sequence in its slot, so that its cells stay until the slot's
+// attach keeps an adopted or restored sequence in its slot, so that its cells stay until the slot's
 // next request finds them in the index; on the step loop.
 func (d *Decoder) attach(id int, seq *kv.Sequence) error {
 	s := d.slots[id]
@@ -103,6 +103,7 @@ func (d *Decoder) attach(id int, seq *kv.Sequence) error {
 	}
 	s.drop()
 	s.kept = seq
+	s.last = append(s.last[:0], seq.Tokens()...)
 	d.index.Insert(seq)
 	return nil
 }

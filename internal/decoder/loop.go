@@ -100,14 +100,7 @@ func (d *Decoder) schedule() {
 // add puts tokens of a slot into the micro-batch, which will fill their cells.
 func (d *Decoder) add(s *slot, tokens []int32, logits bool) bool {
 	pos := s.seq.Len()
-	err := s.seq.Append(tokens...)
-	if errors.Is(err, kv.ErrNoRoom) { // adopted cells that nobody has asked for must wait no longer
-		for _, other := range d.slots {
-			other.drop()
-		}
-		err = s.seq.Append(tokens...)
-	}
-	if err != nil {
+	if err := d.append(s.seq, tokens); err != nil {
 		d.finish(s, engine.Result{Reason: engine.Failed, Err: &engine.Error{Code: engine.CodeNoRoom, Message: err.Error()}})
 		return false
 	}
@@ -117,6 +110,18 @@ func (d *Decoder) add(s *slot, tokens []int32, logits bool) bool {
 	b.slots = append(b.slots, s)
 	b.tokens += len(tokens)
 	return true
+}
+
+// append gives tokens cells in a sequence.
+func (d *Decoder) append(seq *kv.Sequence, tokens []int32) error {
+	err := seq.Append(tokens...)
+	if errors.Is(err, kv.ErrNoRoom) { // adopted cells that nobody has asked for must wait no longer
+		for _, s := range d.slots {
+			s.drop()
+		}
+		err = seq.Append(tokens...)
+	}
+	return err
 }
 
 // admit gives free slots to waiting requests, in order of arrival. A request for a

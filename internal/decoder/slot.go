@@ -46,7 +46,8 @@ type slot struct {
 	id int
 	*task
 
-	kept    *kv.Sequence // adopted cells, until the next request in this slot
+	kept    *kv.Sequence // adopted or restored cells, until the next request in this slot
+	last    []int32      // the tokens that the last request, or kept, had in the cache
 	seq     *kv.Sequence
 	match   kv.Match
 	pending []int32 // prompt tokens that are not in the cache yet
