@@ -88,6 +88,12 @@ func FromEngine(err error) *Error {
 	case engine.CodeTooLong:
 		out.Status, out.Type, out.Code = http.StatusBadRequest, TypeContext, CodeContextLength
 		out.Prompt, out.Ctx = e.Prompt, e.Ctx
+	case engine.CodeNoFile:
+		out.Status, out.Type = http.StatusNotFound, TypeNotFound
+	case engine.CodeSlotBusy:
+		out.Status, out.Type, out.RetryAfter = http.StatusConflict, TypeUnavailable, time.Second
+	case engine.CodeBadFile:
+		out.Status, out.Type = http.StatusUnprocessableEntity, TypeInvalidRequest
 	case engine.CodeNoRoom, engine.CodeStopping, engine.CodeAway:
 		out.Status, out.Type, out.RetryAfter = http.StatusServiceUnavailable, TypeUnavailable, time.Second
 	default:

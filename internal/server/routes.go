@@ -32,6 +32,7 @@ func routeTable() []route {
 		{"GET /v1/models/{id...}", (*Server).model, false},
 		{"GET /props", (*Server).props, false},
 		{"GET /slots", (*Server).slots, false},
+		{"POST /slots/{id}", (*Server).slotAction, false},
 		{"POST /tokenize", (*Server).tokenize, false},
 		{"POST /detokenize", (*Server).detokenize, false},
 		{"POST /apply-template", (*Server).applyTemplate, false},
@@ -46,7 +47,6 @@ func routeTable() []route {
 // absent are routes of llama-server that there are not, with what they are for: a client
 // that needs one learns more from this than from a 404.
 var absent = []struct{ pattern, what string }{
-	{"POST /slots/{id}", "slot actions"},
 	{"POST /infill", "fill-in-the-middle"},
 	{"POST /embedding", "embeddings"},
 	{"POST /embeddings", "embeddings"},

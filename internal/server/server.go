@@ -39,6 +39,8 @@ type Backend struct {
 	Engine    engine.Engine
 	Tokenizer api.Tokenizer
 	Template  Templater // nil: chats are refused
+	// SlotFiles saves and restores slots; nil: that is refused.
+	SlotFiles engine.SlotFiles
 	// Collectors are further metrics for the page.
 	Collectors []prometheus.Collector
 }
