@@ -92,7 +92,7 @@ func (f *serveFlags) decoder(b *backend, set *cli.Set, plan *prefillPlan) gatewa
 		"decode", "--child", "--run-dir", b.dir.Path(), "--model", *f.model, "--model-fd", strconv.Itoa(lifelineFD+1),
 		"--ctx-size", strconv.Itoa(*f.ctx), "--parallel", strconv.Itoa(*f.slots), "--threads", strconv.Itoa(*f.engineFlags.threads),
 		"--ubatch-size", strconv.Itoa(*f.microBatch), "--kv-mib", strconv.Itoa(*f.kvMiB),
-		"--handoff", plan.trust, "--share-max", strconv.Itoa(*f.shareMax),
+		"--handoff", plan.trust, "--share-max", strconv.Itoa(*f.shareMax), "--slot-save-path", *f.slotSavePath,
 	)
 	return func(context.Context) (*supervise.Command, error) {
 		return &supervise.Command{Args: args, Env: childEnv(set), Files: []*os.File{b.source.File()}, Lifeline: true}, nil

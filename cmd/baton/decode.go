@@ -29,6 +29,7 @@ type decodeFlags struct {
 	engineFlags
 	apiFlags
 	sharingFlags
+	slotFileFlags
 	runDir, socket, host *string
 	port, modelFD        *int
 	child                *bool
@@ -39,14 +40,15 @@ func newDecodeFlags() (*cli.Set, *decodeFlags) {
 	return s, &decodeFlags{
 		engineFlags: newEngineFlags(s),
 		// No variables: a decoder that a server starts inherits the server's.
-		runDir:       s.String("--run-dir", "", "DIR", "", "directory for the control socket, with mode 0700; without it a fresh one"),
-		socket:       s.String("--socket", "", "PATH", "", "the control socket itself; default "+controlSocket+" in the run directory"),
-		host:         s.String("--host", "", "ADDR", "127.0.0.1", "address for the API over TCP; another than loopback needs --api-key-file"),
-		port:         s.Int("--port", "", "N", 8081, 0, 65535, "port for the API over TCP; 0: a free one; without --host or --port there is none"),
-		apiFlags:     newAPIFlags(s),
-		sharingFlags: newSharingFlags(s),
-		modelFD:      s.Int("--model-fd", "", "N", -1, -1, 1<<20, "inherited descriptor of the model's file, which -m only names then"),
-		child:        s.Bool("--child", "", "for use by baton serve: end when descriptor 3, a pipe, closes"),
+		runDir:        s.String("--run-dir", "", "DIR", "", "directory for the control socket, with mode 0700; without it a fresh one"),
+		socket:        s.String("--socket", "", "PATH", "", "the control socket itself; default "+controlSocket+" in the run directory"),
+		host:          s.String("--host", "", "ADDR", "127.0.0.1", "address for the API over TCP; another than loopback needs --api-key-file"),
+		port:          s.Int("--port", "", "N", 8081, 0, 65535, "port for the API over TCP; 0: a free one; without --host or --port there is none"),
+		apiFlags:      newAPIFlags(s),
+		sharingFlags:  newSharingFlags(s),
+		slotFileFlags: newSlotFileFlags(s),
+		modelFD:       s.Int("--model-fd", "", "N", -1, -1, 1<<20, "inherited descriptor of the model's file, which -m only names then"),
+		child:         s.Bool("--child", "", "for use by baton serve: end when descriptor 3, a pipe, closes"),
 	}
 }
 
@@ -93,7 +95,11 @@ func decode(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return errors.Join(err, s.close(), d.Close(expired()))
 	}
-	s.ready(d, b)
+	files, err := f.slotFileFlags.open(d)
+	if err != nil {
+		return errors.Join(err, s.close(), shares.close(), d.Close(expired()))
+	}
+	s.ready(d, b, files)
 	if !*f.child { // whose parent talks to people
 		s.announce(out, l.Addr(), d)
 	}
@@ -108,7 +114,7 @@ func decode(ctx context.Context, args []string, out io.Writer) error {
 	} else {
 		s.log.Info("stopping: running answers may finish", "within", limit.String())
 	}
-	return errors.Join(err, s.drain(context.WithoutCancel(ctx), limit), shares.close(), d.Close(expired()))
+	return errors.Join(err, s.drain(context.WithoutCancel(ctx), limit), shares.close(), files.close(), d.Close(expired()))
 }
 
 // expired is a context that has ended: what still runs is cut off.
@@ -191,14 +197,14 @@ func (f *decodeFlags) newDecodeServer(ctx context.Context, l net.Listener, tcp b
 func (s *decodeServer) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/engine/", s.engine)
-	mux.Handle("POST /slots/{id}", s.actions)
+	mux.Handle("POST /slots/{id}", slotActions(s.api, s.actions))
 	mux.Handle("/", s.api)
 	return mux
 }
 
 // ready lets requests in.
-func (s *decodeServer) ready(d *decoder.Decoder, b *load.Bundle) {
-	s.api.SetBackend(server.Backend{Engine: d, Tokenizer: load.Tokenizer{Vocab: b.Vocab}, Template: b.Template})
+func (s *decodeServer) ready(d *decoder.Decoder, b *load.Bundle, files *slotFiles) {
+	s.api.SetBackend(server.Backend{Engine: d, Tokenizer: load.Tokenizer{Vocab: b.Vocab}, Template: b.Template, SlotFiles: files.engine()})
 	s.engine.SetEngine(d)
 }
 

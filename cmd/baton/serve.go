@@ -22,6 +22,7 @@ import (
 type serveFlags struct {
 	engineFlags
 	prefillOptions
+	slotFileFlags
 	apiFlags
 	host, runDir *string
 	port         *int
@@ -32,6 +33,7 @@ func newServeFlags() (*cli.Set, *serveFlags) {
 	return s, &serveFlags{
 		engineFlags:    newEngineFlags(s),
 		prefillOptions: newPrefillOptions(s),
+		slotFileFlags:  newSlotFileFlags(s),
 		host:           s.String("--host", "BATON_HOST LLAMA_ARG_HOST", "ADDR", "127.0.0.1", "address to listen on; another than loopback needs --api-key-file"),
 		port:           s.Int("--port", "BATON_PORT LLAMA_ARG_PORT", "N", 8080, 0, 65535, "port to listen on; 0: a free one"),
 		apiFlags:       newAPIFlags(s),
@@ -74,10 +76,14 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 		}
 		return err
 	}
-	srv.SetBackend(server.Backend{
+	back := server.Backend{
 		Engine: b.processes.Engine, Tokenizer: load.Tokenizer{Vocab: b.text.Vocab}, Template: b.text.Template,
 		Collectors: b.processes.Collectors(),
-	})
+	}
+	if *f.slotSavePath != "" {
+		back.SlotFiles = b.processes.SlotFiles()
+	}
+	srv.SetBackend(back)
 	announce(out, log, l.Addr(), b.processes.Engine.Info())
 
 	select {

@@ -40,8 +40,8 @@ type Processes struct {
 	Engine *Engine
 
 	decoder  *supervise.Child
+	control  *Control
 	provider *supervise.Child // nil: none
-	control  *Control         // the same
 	handoff  *Handoff         // the same
 }
 
@@ -68,8 +68,9 @@ func Start(ctx context.Context, opt ProcessOptions) (*Processes, error) {
 		return nil, errors.Join(err, p.stop(end))
 	}
 	eng := Options{Decoder: client, Up: p.decoder.Wait, Err: func() error { return p.err(client) }, Logger: opt.Logger}
+	p.control = NewControl(opt.Socket, client.Info().Slots)
 	if opt.Provider != nil {
-		p.startProvider(opt, client.Info().Slots)
+		p.startProvider(opt)
 		eng.Handoff = p.handoff
 	}
 	p.Engine = New(eng)
@@ -88,8 +89,7 @@ func (p *Processes) dial(ctx context.Context, socket string) (*remote.Client, er
 	return remote.Dial(ctx, socket)
 }
 
-func (p *Processes) startProvider(opt ProcessOptions, slots int) {
-	p.control = NewControl(opt.Socket, slots)
+func (p *Processes) startProvider(opt ProcessOptions) {
 	p.provider = supervise.Start(supervise.Config{
 		Name: strings.TrimSpace("provider " + opt.Provider.Name), Log: opt.Logger,
 		Command: func(ctx context.Context) (*supervise.Command, error) {
@@ -126,6 +126,10 @@ func (p *Processes) Collectors() []prometheus.Collector {
 	return p.handoff.Collectors()
 }
 
+// SlotFiles are the decoder's files for slots, if it was started with a directory for
+// them.
+func (p *Processes) SlotFiles() *SlotFiles { return p.Engine.SlotFiles(p.control) }
+
 // Close takes no more requests, lets those there are finish until ctx ends, and stops
 // the processes.
 func (p *Processes) Close(ctx context.Context) error {
@@ -141,6 +145,8 @@ func (p *Processes) stop(ctx context.Context) error {
 		soon, cancel := context.WithTimeout(ctx, providerLimit)
 		_ = p.provider.Stop(soon) // or it is killed
 		cancel()
+	}
+	if p.control != nil {
 		p.control.Close()
 	}
 	return p.decoder.Stop(ctx)
