@@ -16,10 +16,10 @@ import (
 	"baton/internal/gguf"
 	"baton/internal/handoff"
 	"baton/internal/kernel"
-	"baton/internal/load"
 	"baton/internal/model"
 	"baton/internal/provider"
 	"baton/internal/rundir"
+	"baton/internal/sandbox"
 	"baton/internal/shm"
 )
 
@@ -27,7 +27,7 @@ import (
 type prefillFlags struct {
 	model, name, trust, connect, listen, logFormat *string
 	fd, modelFD, threads, microBatch, nice         *int
-	verbose                                        *bool
+	noSandbox, verbose                             *bool
 }
 
 func newPrefillFlags() (*cli.Set, *prefillFlags) {
@@ -44,6 +44,7 @@ func newPrefillFlags() (*cli.Set, *prefillFlags) {
 		threads:    s.Int("-t --threads", "BATON_PREFILL_THREADS", "N", 0, 0, 1024, "threads; 0: the cores that this process may use"),
 		microBatch: s.Int("-ub --micro-batch", "BATON_PREFILL_UBATCH", "N", 256, 1, 1<<16, "tokens that go through the layers at once"),
 		nice:       s.Int("--nice", "", "N", 0, 0, 19, "how much to give way to other processes of the same session"),
+		noSandbox:  s.Bool("--no-sandbox", "", "do not restrict what this process can do: for debuggers and profilers"),
 		logFormat:  s.Choice("--log-format", "BATON_LOG_FORMAT", []string{"text", "json"}, "format of the log on standard error"),
 		verbose:    s.Bool("-v --verbose", "BATON_VERBOSE", "log every prompt"),
 	}
@@ -63,6 +64,19 @@ func prefill(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return asUsage(err)
 	}
+	inside, err := sandbox.Inside()
+	if err != nil {
+		return err
+	}
+	if inside == nil {
+		return f.enter()
+	}
+	return f.provide(ctx, inside, trust)
+}
+
+// enter opens all that is needed and starts this program again, as a process that can
+// open nothing.
+func (f *prefillFlags) enter() error {
 	socket, err := f.openSocket()
 	if err != nil {
 		return err
@@ -73,21 +87,23 @@ func prefill(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	defer source.Close()
-	if err := giveWay(*f.nice); err != nil {
-		return err
+	// Decoders hand over a descriptor for each block, all of a prompt's at once.
+	if err := shm.CheckFileLimit(1 << 10); err != nil {
+		newLogger(*f.logFormat, *f.verbose).Warn("long prompts may fail", "reason", err)
 	}
-	return f.provide(ctx, socket, source, trust)
+	return sandbox.Enter(sandbox.Config{Files: []*os.File{socket, source.File()}, Nice: *f.nice, None: *f.noSandbox})
 }
 
 // provide works for the decoder that the socket leads to, or those.
-func (f *prefillFlags) provide(ctx context.Context, socket *os.File, source *load.Source, trust []handoff.Trust) error {
+func (f *prefillFlags) provide(ctx context.Context, inside *sandbox.State, trust []handoff.Trust) error {
 	log := newLogger(*f.logFormat, *f.verbose)
+	socket, weights := inside.Files[0], inside.Files[1]
 	name := *f.model
 	if name == "" {
 		name = "built-in model"
 	}
-	file, err := gguf.OpenFd(int(source.File().Fd()), name)
-	if err != nil {
+	file, err := gguf.OpenFd(int(weights.Fd()), name)
+	if err := errors.Join(err, weights.Close()); err != nil { // what is mapped stays
 		return err
 	}
 	defer file.Close()
@@ -103,20 +119,22 @@ func (f *prefillFlags) provide(ctx context.Context, socket *os.File, source *loa
 		return err
 	}
 	defer p.Close()
-	// Decoders hand over a descriptor for each block, all of a prompt's at once.
-	if err := shm.CheckFileLimit(1 << 10); err != nil {
-		log.Warn("long prompts may fail", "reason", err)
+	for _, reason := range inside.Missing {
+		log.Warn("this process can do more than it should", "reason", reason)
 	}
-	log.Info("ready", "provider", *f.name, "model", m.Name, "trust", *f.trust)
+	log.Info("ready", "provider", *f.name, "model", m.Name, "trust", *f.trust, "sandbox", inside.String())
+	if err := inside.Lock(); err != nil {
+		return err
+	}
 	if *f.listen != "" {
 		l, err := net.FileListener(socket)
-		if err != nil {
+		if err := errors.Join(err, socket.Close()); err != nil {
 			return err
 		}
 		return p.Listen(ctx, l.(*net.UnixListener))
 	}
 	c, err := net.FileConn(socket)
-	if err != nil {
+	if err := errors.Join(err, socket.Close()); err != nil { // or nobody would see us leave
 		return err
 	}
 	u, ok := c.(*net.UnixConn)
@@ -169,17 +187,6 @@ func listenIn(path string) (*os.File, error) {
 	l.SetUnlinkOnClose(false) // the duplicate goes on listening
 	defer l.Close()
 	return l.File()
-}
-
-// giveWay lowers the priority of this thread, and of those that it starts.
-func giveWay(nice int) error {
-	if nice == 0 {
-		return nil
-	}
-	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, nice); err != nil {
-		return fmt.Errorf("lowering the priority to %d: %w", nice, err)
-	}
-	return nil
 }
 
 func parseTrusts(list string) (trust []handoff.Trust, err error) {

@@ -98,7 +98,15 @@ func (p *Provider) serve(ctx context.Context, c *net.UnixConn, once bool) error 
 		Prefill: func(ctx context.Context, j *handoff.Job) error {
 			begun := time.Now()
 			err := p.prefill(ctx, j)
-			p.opt.Log.Debug("order", "pos0", j.Pos0(), "cells", len(j.Tokens()), "took", time.Since(begun), "stopped", ctx.Err() != nil, "error", err)
+			log := p.opt.Log.With("pos0", j.Pos0(), "cells", len(j.Tokens()), "ms", time.Since(begun).Milliseconds())
+			switch {
+			case err != nil:
+				log.Warn("a prompt failed", "error", err)
+			case ctx.Err() != nil:
+				log.Debug("a prompt was given up")
+			default:
+				log.Debug("a prompt is done")
+			}
 			return err
 		},
 	})
