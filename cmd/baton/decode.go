@@ -95,7 +95,7 @@ func decode(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return errors.Join(err, s.close(), d.Close(expired()))
 	}
-	files, err := f.slotFileFlags.open(d)
+	files, err := f.slotFileFlags.open(d, s.log)
 	if err != nil {
 		return errors.Join(err, s.close(), shares.close(), d.Close(expired()))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 
 	"baton/internal/api"
@@ -26,7 +27,7 @@ type slotFiles struct {
 }
 
 // open opens the directory; without one there is nothing to close.
-func (f *slotFileFlags) open(d *decoder.Decoder) (*slotFiles, error) {
+func (f *slotFileFlags) open(d *decoder.Decoder, log *slog.Logger) (*slotFiles, error) {
 	if *f.slotSavePath == "" {
 		return nil, nil
 	}
@@ -34,7 +35,7 @@ func (f *slotFileFlags) open(d *decoder.Decoder) (*slotFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	states, err := d.NewStates(store)
+	states, err := d.NewStates(store, log)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

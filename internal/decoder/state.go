@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -22,6 +23,7 @@ import (
 type States struct {
 	d     *Decoder
 	store *statefile.Store
+	log   *slog.Logger
 	fit   statefile.Fit
 	rows  *model.KeyRows
 
@@ -32,15 +34,18 @@ type States struct {
 	running sync.WaitGroup
 }
 
-// NewStates returns the States of a decoder with files in store. Close it before the
-// decoder.
-func (d *Decoder) NewStates(store *statefile.Store) (*States, error) {
+// NewStates returns the States of a decoder with files in store; log, which may be nil,
+// gets a line for each file. Close it before the decoder.
+func (d *Decoder) NewStates(store *statefile.Store, log *slog.Logger) (*States, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
 	fingerprint, err := d.model.Fingerprint()
 	if err != nil {
 		return nil, err
 	}
 	s := &States{
-		d: d, store: store, rows: model.NewKeyRows(d.model),
+		d: d, store: store, log: log, rows: model.NewKeyRows(d.model),
 		fit: statefile.Fit{Layout: d.blocks.Layout(), Vocab: d.model.Vocab, MaxTokens: d.opt.Ctx, Model: fingerprint},
 	}
 	s.stopped, s.stop = context.WithCancel(context.Background())
@@ -110,6 +115,26 @@ func (d *Decoder) cached(s *slot) *kv.Sequence {
 
 // SaveSlot implements engine.SlotFiles.
 func (s *States) SaveSlot(ctx context.Context, slotID int, name string) (engine.SlotFile, error) {
+	f, err := s.saveSlot(ctx, slotID, name)
+	s.tell("saved", slotID, name, f, err)
+	return f, err
+}
+
+// tell logs what became of a file.
+func (s *States) tell(done string, slotID int, name string, f engine.SlotFile, err error) {
+	if err != nil {
+		s.log.Warn("slot not "+done, "slot", slotID, "reason", err.Error())
+		return
+	}
+	args := []any{"slot", slotID, "file", name, "tokens", f.Tokens, "bytes", f.Bytes, "verified", f.Verified, "ms", f.Took.Milliseconds()}
+	if f.Warning != "" {
+		s.log.Warn("slot "+done, append(args, "warning", f.Warning)...)
+		return
+	}
+	s.log.Info("slot "+done, args...)
+}
+
+func (s *States) saveSlot(ctx context.Context, slotID int, name string) (engine.SlotFile, error) {
 	if err := statefile.CheckName(name); err != nil {
 		return engine.SlotFile{}, asEngine(err)
 	}
@@ -140,6 +165,12 @@ func (s *States) SaveSlot(ctx context.Context, slotID int, name string) (engine.
 // there is room. A file without a checksum is compared with the model: some K rows of
 // layer 0, which follow from the token and the position alone.
 func (s *States) RestoreSlot(ctx context.Context, slotID int, name string) (engine.SlotFile, error) {
+	f, err := s.restoreSlot(ctx, slotID, name)
+	s.tell("restored", slotID, name, f, err)
+	return f, err
+}
+
+func (s *States) restoreSlot(ctx context.Context, slotID int, name string) (engine.SlotFile, error) {
 	if err := statefile.CheckName(name); err != nil {
 		return engine.SlotFile{}, asEngine(err)
 	}

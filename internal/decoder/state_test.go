@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"baton/internal/demo"
 	"baton/internal/engine"
 	"baton/internal/statefile"
 )
@@ -22,7 +25,7 @@ func startStates(t *testing.T, dir string, opt Options) (*Decoder, *States) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := d.NewStates(store)
+	s, err := d.NewStates(store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,5 +284,33 @@ func TestStatesClosed(t *testing.T) {
 	s.Close()
 	if _, err := s.SaveSlot(t.Context(), 0, "a"); codeOf(err) != engine.CodeStopping {
 		t.Errorf("error %v, want that it is closed", err)
+	}
+}
+
+// A file that llama.cpp saved passes the comparison with the model, and the answer goes
+// on from it. It runs where BATON_PEER names the cache of `make peer`.
+func TestPeerSlotFile(t *testing.T) {
+	cache := os.Getenv("BATON_PEER")
+	if cache == "" {
+		t.Skip("BATON_PEER is not set: run `make peer`")
+	}
+	dir := t.TempDir()
+	g := golden(t)[2]
+	path, list := filepath.Join(dir, "demo.gguf"), filepath.Join(dir, "tokens")
+	put(t, path, demo.GGUF())
+	put(t, list, []byte(strings.Trim(fmt.Sprint(g.Tokens), "[]")))
+	out, err := exec.CommandContext(t.Context(), filepath.Join(cache, "llama", "llamapeer"),
+		"state-save", path, list, filepath.Join(dir, "llama.bin"), "--reps", "1").CombinedOutput()
+	if err != nil {
+		t.Fatalf("llamapeer: %v\n%s", err, out)
+	}
+	d, s := startStates(t, dir, Options{Slots: 1})
+	info, err := s.RestoreSlot(t.Context(), 0, "llama.bin")
+	if err != nil || info.Verified || info.Tokens != len(g.Tokens) {
+		t.Fatalf("%+v, %v", info, err)
+	}
+	a := ask(t, d, in(0, greedy(g.Tokens, 8)))
+	if a.Timings.PromptN != 1 || a.tokens[0] != g.Greedy[0] {
+		t.Errorf("%d tokens processed, tokens %d, want 1 and %d", a.Timings.PromptN, a.tokens, g.Greedy[:8])
 	}
 }

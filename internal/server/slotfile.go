@@ -1,11 +1,11 @@
 package server
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 
 	"baton/internal/api"
+	"baton/internal/engine"
 )
 
 // slotAction saves a slot's state, restores it or erases it, as llama-server does. What
@@ -41,33 +41,18 @@ func (s *Server) slotAction(b *backend, w *response, r *http.Request) *api.Error
 	if bad != nil {
 		return bad
 	}
+	var f engine.SlotFile
+	var answer any
 	if action == api.ActionSave {
-		return s.saveSlot(r.Context(), b, w, slot, name)
+		f, err = b.SlotFiles.SaveSlot(r.Context(), slot, name)
+		answer = api.SavedOf(slot, name, f)
+	} else {
+		f, err = b.SlotFiles.RestoreSlot(r.Context(), slot, name)
+		answer = api.RestoredOf(slot, name, f)
 	}
-	return s.restoreSlot(r.Context(), b, w, slot, name)
-}
-
-func (s *Server) saveSlot(ctx context.Context, b *backend, w *response, slot int, name string) *api.Error {
-	f, err := b.SlotFiles.SaveSlot(ctx, slot, name)
 	if err != nil {
-		s.cfg.Logger.Warn("slot not saved", "slot", slot, "reason", err.Error())
 		return api.FromEngine(err)
 	}
-	s.cfg.Logger.Info("slot saved", "slot", slot, "file", name, "tokens", f.Tokens, "bytes", f.Bytes, "ms", f.Took.Milliseconds())
-	s.send(w, http.StatusOK, api.SavedOf(slot, name, f))
-	return nil
-}
-
-func (s *Server) restoreSlot(ctx context.Context, b *backend, w *response, slot int, name string) *api.Error {
-	f, err := b.SlotFiles.RestoreSlot(ctx, slot, name)
-	if err != nil {
-		s.cfg.Logger.Warn("slot not restored", "slot", slot, "reason", err.Error())
-		return api.FromEngine(err)
-	}
-	if f.Warning != "" {
-		s.cfg.Logger.Warn("slot restored from a file that is not verified", "slot", slot, "reason", f.Warning)
-	}
-	s.cfg.Logger.Info("slot restored", "slot", slot, "file", name, "tokens", f.Tokens, "bytes", f.Bytes, "verified", f.Verified, "ms", f.Took.Milliseconds())
-	s.send(w, http.StatusOK, api.RestoredOf(slot, name, f))
+	s.send(w, http.StatusOK, answer)
 	return nil
 }
