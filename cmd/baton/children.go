@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,6 +23,7 @@ import (
 type prefillOptions struct {
 	prefill, handoff                   *string
 	threads, nice, minTokens, shareMax *int
+	stall                              *time.Duration
 }
 
 func newPrefillOptions(s *cli.Set) prefillOptions {
@@ -30,6 +32,7 @@ func newPrefillOptions(s *cli.Set) prefillOptions {
 		threads:   s.Int("--prefill-threads", "BATON_PREFILL_THREADS", "N", 0, 0, 1024, "threads of that process; 0: the cores that this process may use"),
 		nice:      s.Int("--prefill-nice", "BATON_PREFILL_NICE", "N", 10, 0, 19, "how far it gives way to the decoder"),
 		minTokens: s.Int("--prefill-min-tokens", "BATON_PREFILL_MIN_TOKENS", "N", 512, 1, 1<<30, "new tokens from which on a prompt is handed over"),
+		stall:     s.Duration("--prefill-stall", "BATON_PREFILL_STALL", "TIME", 20*time.Second, "silence after which it is taken to hang and started again; at most 25s"),
 		handoff: s.Choice("--handoff", "BATON_HANDOFF", []string{"leased", "sealed", "attached", handoffOff},
 			"how it is known that it writes no more, or no handoffs; for a program of yours always sealed"),
 		shareMax: s.Int("--share-max", "BATON_SHARE_MAX", "N", 0, 0, 1024, "prompts that may be handed over at once; 0: one a slot"),
@@ -49,6 +52,10 @@ func (f *prefillOptions) plan(set *cli.Set) (*prefillPlan, error) {
 	p := &prefillPlan{trust: *f.handoff}
 	if p.trust == handoffOff && os.Getenv("BATON_KV_SHARE") != "" { // the decoder has the same rule
 		p.trust = handoff.Leased.String()
+	}
+	// Before the decoder loses its own patience, what was filled is not lost.
+	if *f.stall <= 0 || *f.stall > 25*time.Second {
+		return nil, fmt.Errorf("%w: --prefill-stall is %v, expected more than 0 and at most 25s", errUsage, *f.stall)
 	}
 	program, isExec := strings.CutPrefix(*f.prefill, "exec:")
 	switch {
@@ -104,7 +111,7 @@ func (f *serveFlags) provider(b *backend, set *cli.Set, plan *prefillPlan) *gate
 	if plan.trust == handoffOff {
 		return nil
 	}
-	p := &gateway.Provider{Name: ownProvider, MinTokens: *f.minTokens}
+	p := &gateway.Provider{Name: ownProvider, MinTokens: *f.minTokens, Stall: *f.stall}
 	socket := b.dir.Socket(providerSocket)
 	cmd := supervise.Command{Env: childEnv(set), Nice: *f.nice}
 	if plan.program != nil {

@@ -2,6 +2,7 @@
 // handoff, over HTTP on a socket that only the decoder's own user can reach.
 //
 //	POST /slots/{id}?action=share    have a provider fill the cells of a prompt
+//	POST /slots/{id}?action=wait     wait for that, for some time
 //	POST /slots/{id}?action=adopt    take the cells of a share into the slot
 //	POST /slots/{id}?action=release  give a share back
 //
@@ -102,12 +103,14 @@ func (h *backend) act(r *http.Request) (any, error) {
 	switch action := r.URL.Query().Get("action"); action {
 	case "share":
 		return h.share(r, slot)
+	case "wait":
+		return h.wait(r, slot)
 	case "adopt":
 		return h.adopt(r, slot)
 	case "release":
 		return h.release(r, slot)
 	default:
-		return nil, badRequest("action", "action %q is unknown: there are share, adopt and release", action)
+		return nil, badRequest("action", "action %q is unknown: there are share, wait, adopt and release", action)
 	}
 }
 
@@ -188,6 +191,49 @@ func (h *backend) share(r *http.Request, slot int) (any, error) {
 		a.Stopped = out.Err.Error()
 	}
 	return a, nil
+}
+
+// WaitRequest is the body of the action wait, for a share made with no_wait.
+type WaitRequest struct {
+	ID handoff.ID `json:"share_id"`
+	// ForMS is how long to wait; 0: as long as it takes.
+	ForMS int `json:"for_ms,omitempty"`
+}
+
+// WaitAnswer is the answer to the action wait.
+type WaitAnswer struct {
+	Done      bool    `json:"done"`
+	Filled    int     `json:"filled"`               // what the provider claims so far, cached cells included
+	PrefillMS float64 `json:"prefill_ms,omitempty"` // when done: that it took
+	Stopped   string  `json:"stopped,omitempty"`    // when done: why it ended early
+}
+
+func (h *backend) wait(r *http.Request, slot int) (any, error) {
+	var q WaitRequest
+	if err := decode(r, &q); err != nil {
+		return nil, err
+	}
+	ctx, cancel := r.Context(), context.CancelFunc(func() {})
+	if q.ForMS > 0 {
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(q.ForMS)*time.Millisecond)
+	}
+	defer cancel()
+	out, err := h.table.Wait(ctx, slot, q.ID)
+	switch {
+	case err == nil:
+		a := &WaitAnswer{Done: true, Filled: out.Filled, PrefillMS: ms(out.Took)}
+		if out.Err != nil {
+			a.Stopped = out.Err.Error()
+		}
+		return a, nil
+	case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil:
+		filled, err := h.table.Progress(slot, q.ID)
+		if err != nil {
+			return nil, err
+		}
+		return &WaitAnswer{Filled: filled}, nil
+	}
+	return nil, err
 }
 
 // onlyProvider is the name of the provider, if there is one and no other.

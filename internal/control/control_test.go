@@ -73,6 +73,7 @@ func TestRefusals(t *testing.T) {
 		{"adopt without a digest", "/slots/0?action=adopt", `{"share_id":1}`, 400, "bad_request", ""},
 		{"guessed id", "/slots/0?action=adopt", `{"share_id":12345,"tokens":[1,2,3]}`, 409, "share_unknown", ""},
 		{"bad require", "/slots/0?action=adopt", `{"share_id":1,"tokens":[1,2],"require":"some"}`, 400, "bad_request", "some"},
+		{"wait for nothing", "/slots/0?action=wait", `{"share_id":5,"for_ms":1}`, 409, "share_unknown", ""},
 		{"release of nothing", "/slots/0?action=release", `{"share_id":5}`, 409, "share_unknown", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -62,7 +62,7 @@ func (c *call) serve() *engine.Result {
 
 	c.handoff.Route = engine.RouteLocal
 	if h := c.e.opt.Handoff; h != nil {
-		c.handoff = h.perform(c.ctx, &c.req)
+		c.handoff = h.perform(c.ctx, &c.req, c.progress)
 	}
 	if c.ctx.Err() != nil {
 		return c.cancelled()
@@ -76,6 +76,15 @@ func (c *call) serve() *engine.Result {
 	}
 	defer st.Cancel()
 	return c.relay(st)
+}
+
+// progress tells the client how far a provider has come.
+func (c *call) progress(cached, filled int) {
+	if !c.req.Progress {
+		return
+	}
+	t := engine.Timings{CacheN: cached, Prompt: time.Since(c.started), Handoff: engine.Handoff{Route: engine.RouteShared, Cells: filled - cached}}
+	c.Send(engine.Event{Kind: engine.Progress, At: time.Now(), Prompt: filled, PromptOf: len(c.req.Prompt), Timings: &t})
 }
 
 // maxOpen bounds how often a request is offered to a decoder that goes away at once.

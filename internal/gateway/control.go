@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -11,21 +12,23 @@ import (
 	"net"
 	"net/http"
 	"strconv"
-
-	"crypto/sha256"
+	"time"
 )
 
 // Share is what the decoder answers to the action share: either that the prompt is
-// better processed locally, or a share that the provider has filled.
+// better processed locally, or that a provider has got it.
 type Share struct {
 	Route    string          `json:"route"` // "local": too few tokens are new
 	ID       json.RawMessage `json:"share_id"`
 	Provider string          `json:"provider"`
-	Pos0     int             `json:"pos0"`   // cells that were cached
-	Filled   int             `json:"filled"` // of the prompt's cells, cached ones included, when the provider let go
-	Trust    string          `json:"trust"`
-	Prefill  float64         `json:"prefill_ms"` // that the provider took
-	Stopped  string          `json:"stopped"`    // why the provider ended early; empty: it did not
+	Pos0     int             `json:"pos0"` // cells that were cached
+}
+
+// Progress is what the decoder answers to the action wait.
+type Progress struct {
+	Done    bool   `json:"done"`    // the provider has let go
+	Filled  int    `json:"filled"`  // of the prompt's cells, cached ones included
+	Stopped string `json:"stopped"` // when done: why the provider ended early; empty: it did not
 }
 
 // Adopted is what the decoder answers to the action adopt.
@@ -52,8 +55,10 @@ const codeUnreachable = "decoder_unreachable"
 type Actions interface {
 	// Share has the provider of that name fill the cells of prompt, without its last
 	// token, into blocks of the decoder, unless fewer than minTokens are new. It returns
-	// when the provider has let go.
+	// when the provider has begun.
 	Share(ctx context.Context, slot int, provider string, prompt []int32, minTokens int) (*Share, error)
+	// Wait waits until the provider has let go, or some time has passed.
+	Wait(ctx context.Context, slot int, share *Share, limit time.Duration) (*Progress, error)
 	// Adopt puts the cells of a share into the slot.
 	Adopt(ctx context.Context, slot int, share *Share, prompt []int32) (*Adopted, error)
 	// Release gives a share back.
@@ -97,7 +102,7 @@ func (c *Control) Share(ctx context.Context, slot int, provider string, prompt [
 	body = strconv.AppendQuote(body, provider)
 	body = append(body, `,"min_tokens":`...)
 	body = strconv.AppendInt(body, int64(minTokens), 10)
-	body = append(body, `,"tokens":[`...)
+	body = append(body, `,"no_wait":true,"tokens":[`...)
 	for i, t := range prompt {
 		if i > 0 {
 			body = append(body, ',')
@@ -107,6 +112,12 @@ func (c *Control) Share(ctx context.Context, slot int, provider string, prompt [
 	body = append(body, "]}"...)
 	out := new(Share)
 	return out, c.do(ctx, slot, "share", body, out)
+}
+
+// Wait implements Actions.
+func (c *Control) Wait(ctx context.Context, slot int, share *Share, limit time.Duration) (*Progress, error) {
+	out := new(Progress)
+	return out, c.do(ctx, slot, "wait", fmt.Appendf(nil, `{"share_id":%s,"for_ms":%d}`, share.ID, max(limit.Milliseconds(), 1)), out)
 }
 
 // Adopt implements Actions.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -49,16 +50,25 @@ func TestControl(t *testing.T) {
 		io.WriteString(w, answer)
 	}), 3)
 
-	answer = `{"share_id": 9223372036854775807, "pos0": 256, "filled": 511, "trust": "leased", "prefill_ms": 12.5, "layout": {"layers": 3}}`
+	answer = `{"share_id": 9223372036854775807, "provider": "cpu", "pos0": 256, "filled": 511, "layout": {"layers": 3}}`
 	share, err := c.Share(t.Context(), 2, `c"pu`, []int32{1, 2, 30000}, 512)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Share{ID: json.RawMessage("9223372036854775807"), Pos0: 256, Filled: 511, Trust: "leased", Prefill: 12.5}
+	want := &Share{ID: json.RawMessage("9223372036854775807"), Provider: "cpu", Pos0: 256}
 	if diff := cmp.Diff(want, share); diff != "" {
 		t.Errorf("share (-want +got):\n%s", diff)
 	}
-	if want := (exchange{"POST /slots/2?action=share", `{"provider":"c\"pu","min_tokens":512,"tokens":[1,2,30000]}`}); got != want {
+	if want := (exchange{"POST /slots/2?action=share", `{"provider":"c\"pu","min_tokens":512,"no_wait":true,"tokens":[1,2,30000]}`}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+
+	answer = `{"done": true, "filled": 511, "prefill_ms": 3, "stopped": "it has gone"}`
+	progress, err := c.Wait(t.Context(), 2, share, 200*time.Millisecond)
+	if err != nil || *progress != (Progress{Done: true, Filled: 511, Stopped: "it has gone"}) {
+		t.Errorf("%+v, %v", progress, err)
+	}
+	if want := (exchange{"POST /slots/2?action=wait", `{"share_id":9223372036854775807,"for_ms":200}`}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 

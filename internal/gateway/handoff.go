@@ -16,9 +16,13 @@ type HandoffOptions struct {
 	Actions   Actions
 	Provider  string // the name that it registers under; empty: there is only one
 	MinTokens int    // shorter prompts, and those with fewer new tokens, are local
-	// Restart, if set, is called with the reason when the provider hangs.
+	// Restart, if set, ends and restarts the provider's process. It is called with the
+	// reason when that hangs; the decoder then has what was filled before.
 	Restart func(why string)
-	Logger  *slog.Logger // default: discards
+	// Stall is how long a provider may be silent before it is taken to hang; default 20 s,
+	// less than the decoder's own patience.
+	Stall  time.Duration
+	Logger *slog.Logger // default: discards
 }
 
 // Handoff brings the cells of long prompts into the decoder's slots by a provider.
@@ -33,6 +37,9 @@ func NewHandoff(opt HandoffOptions) *Handoff {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opt.Stall == 0 {
+		opt.Stall = 20 * time.Second
+	}
 	return &Handoff{opt: opt, counts: newCounts()}
 }
 
@@ -40,11 +47,17 @@ func NewHandoff(opt HandoffOptions) *Handoff {
 const (
 	codeSlotBusy = "slot_busy"
 	codeExpired  = "share_expired"
+	codeGone     = "provider_unreachable"
+	codeShort    = "short_fill"
 )
 
+// hangs is the time after which a provider that did not take a prompt is not just away.
+const hangs = 2 * time.Second
+
 // perform brings as many of the prompt's cells as it can into the slot of r, which the
-// caller holds. What it cannot bring the decoder computes: there is no error.
-func (h *Handoff) perform(ctx context.Context, r *engine.Request) engine.Handoff {
+// caller holds. What it cannot bring the decoder computes: there is no error. progress is
+// told how many cells were cached, and how many there are by now.
+func (h *Handoff) perform(ctx context.Context, r *engine.Request, progress func(cached, filled int)) engine.Handoff {
 	local := engine.Handoff{Route: engine.RouteLocal}
 	if !r.CachePrompt || len(r.Prompt)-1 < h.opt.MinTokens {
 		h.counts.result(engine.RouteLocal, resultChosen)
@@ -59,7 +72,7 @@ func (h *Handoff) perform(ctx context.Context, r *engine.Request) engine.Handoff
 	if turn.wait(ctx) != nil {
 		return local
 	}
-	out, err := h.shared(ctx, r)
+	out, err := h.shared(ctx, r, progress)
 	switch {
 	case ctx.Err() != nil: // nobody is left to have it; not worth a line
 		h.counts.result(engine.RouteShared, resultCancelled)
@@ -70,18 +83,29 @@ func (h *Handoff) perform(ctx context.Context, r *engine.Request) engine.Handoff
 }
 
 // shared is the route by descriptors.
-func (h *Handoff) shared(ctx context.Context, r *engine.Request) (engine.Handoff, error) {
+func (h *Handoff) shared(ctx context.Context, r *engine.Request, progress func(cached, filled int)) (engine.Handoff, error) {
 	out := engine.Handoff{Route: engine.RouteLocal}
 	start := time.Now()
 	share, err := h.share(ctx, r)
 	if err != nil {
+		if codeOf(err) == codeGone && time.Since(start) > hangs {
+			h.restart("it did not take a prompt")
+		}
 		return out, err
 	}
 	if share.Route == string(engine.RouteLocal) {
 		h.counts.result(engine.RouteLocal, resultChosen)
 		return out, nil
 	}
-	shared := time.Now()
+	begun := time.Now()
+	end, err := h.await(ctx, r.Slot, share, progress)
+	if err != nil {
+		if ctx.Err() != nil {
+			h.release(r.Slot, share)
+		}
+		return out, err
+	}
+	filled := time.Now()
 	adopted, err := h.opt.Actions.Adopt(ctx, r.Slot, share, r.Prompt)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -89,17 +113,51 @@ func (h *Handoff) shared(ctx context.Context, r *engine.Request) (engine.Handoff
 		}
 		return out, err
 	}
-	end := time.Now()
-	prefill := time.Duration(share.Prefill * float64(time.Millisecond))
-	out = engine.Handoff{
-		Route: engine.RouteShared, Trust: adopted.Trust, Cells: adopted.Cells,
-		Prefill: prefill, Took: max(end.Sub(start)-prefill, 0), BytesCopied: adopted.BytesCopied,
+	if adopted.Cells == 0 {
+		why := end.Stopped
+		if why == "" {
+			why = "the provider filled no cell"
+		}
+		return out, &Refused{Action: "adopt", Code: codeShort, Reason: why}
 	}
-	h.counts.phase("share", max(shared.Sub(start)-prefill, 0))
-	h.counts.phase("prefill", prefill)
-	h.counts.phase("adopt", end.Sub(shared))
-	h.done(r, share, out)
+	done := time.Now()
+	out = engine.Handoff{
+		Route: engine.RouteShared, Trust: adopted.Trust, Cells: adopted.Cells, Prefill: filled.Sub(begun),
+		Took: begun.Sub(start) + done.Sub(filled), BytesCopied: adopted.BytesCopied,
+	}
+	h.counts.phase("share", begun.Sub(start))
+	h.counts.phase("prefill", out.Prefill)
+	h.counts.phase("adopt", done.Sub(filled))
+	h.done(r, share, end, out)
 	return out, nil
+}
+
+// pollEvery is how often a provider's progress is looked at.
+const pollEvery = 200 * time.Millisecond
+
+// await waits until the provider has let go. One that hangs is ended: it has let go then.
+func (h *Handoff) await(ctx context.Context, slot int, share *Share, progress func(cached, filled int)) (*Progress, error) {
+	filled, moved, ended := share.Pos0, time.Now(), false
+	for {
+		p, err := h.opt.Actions.Wait(ctx, slot, share, min(pollEvery, h.opt.Stall))
+		if err != nil || p.Done {
+			return p, err
+		}
+		if p.Filled != filled {
+			filled, moved = p.Filled, time.Now()
+			progress(share.Pos0, filled)
+		}
+		if silent := time.Since(moved); silent >= h.opt.Stall && !ended {
+			ended = true
+			h.restart("it has filled nothing for " + silent.Round(time.Millisecond).String())
+		}
+	}
+}
+
+func (h *Handoff) restart(why string) {
+	if h.opt.Restart != nil {
+		h.opt.Restart(why)
+	}
 }
 
 // busyLimit is how long a slot may still be busy with a request that was cancelled: the
@@ -129,18 +187,18 @@ func (h *Handoff) release(slot int, share *Share) {
 }
 
 // done tells of a handoff that brought cells.
-func (h *Handoff) done(r *engine.Request, share *Share, out engine.Handoff) {
+func (h *Handoff) done(r *engine.Request, share *Share, end *Progress, out engine.Handoff) {
 	args := []any{"route", string(out.Route), "trust", out.Trust, "provider", share.Provider, "request", r.ID,
 		"cached", share.Pos0, "prefill_ms", milliseconds(out.Prefill)}
 	result := resultOK
 	if missing := len(r.Prompt) - 1 - share.Pos0 - out.Cells; missing > 0 {
 		result = resultPartial
-		why := share.Stopped
+		why := end.Stopped
 		if why == "" {
 			why = "the provider filled fewer cells"
 		}
 		args = append(args, "missing", missing, "reason", why)
-		h.counts.reprefill(reasonPartial, missing)
+		h.counts.reprefill(codeShort, missing)
 	}
 	h.counts.result(out.Route, result)
 	h.counts.copied(out.BytesCopied)
@@ -155,8 +213,8 @@ func (h *Handoff) fellBack(r *engine.Request, err error) {
 	h.counts.reprefill(code, len(r.Prompt)-1)
 	h.opt.Logger.Warn("handoff: none, the decoder processes the prompt itself", "route", string(engine.RouteLocal),
 		"provider", h.opt.Provider, "request", r.ID, "tokens", len(r.Prompt), "code", code, "reason", err.Error())
-	if code == codeExpired && h.opt.Restart != nil {
-		h.opt.Restart("it let a share expire")
+	if code == codeExpired {
+		h.restart("it let a share expire")
 	}
 }
 

@@ -19,6 +19,7 @@ type fakeActions struct {
 	mu       sync.Mutex
 	calls    []string
 	share    func(ctx context.Context, slot int, prompt []int32) (*Share, error)
+	wait     func(ctx context.Context, slot int, share *Share) (*Progress, error)
 	adopt    func(ctx context.Context, slot int, share *Share) (*Adopted, error)
 	sharing  int // shares that are being filled
 	most     int
@@ -33,12 +34,16 @@ func (f *fakeActions) note(format string, args ...any) {
 
 func (f *fakeActions) Share(ctx context.Context, slot int, provider string, prompt []int32, minTokens int) (*Share, error) {
 	f.note("share %d %s %d %d", slot, provider, len(prompt), minTokens)
+	return f.share(ctx, slot, prompt)
+}
+
+func (f *fakeActions) Wait(ctx context.Context, slot int, share *Share, limit time.Duration) (*Progress, error) {
 	f.mu.Lock()
 	f.sharing++
 	f.most = max(f.most, f.sharing)
 	f.mu.Unlock()
 	defer func() { f.mu.Lock(); f.sharing--; f.mu.Unlock() }()
-	return f.share(ctx, slot, prompt)
+	return f.wait(ctx, slot, share)
 }
 
 func (f *fakeActions) Adopt(ctx context.Context, slot int, share *Share, prompt []int32) (*Adopted, error) {
@@ -63,8 +68,11 @@ func (f *fakeActions) list() string {
 // works is a provider that fills all that is not cached.
 func works(cached int) *fakeActions {
 	return &fakeActions{
-		share: func(_ context.Context, _ int, prompt []int32) (*Share, error) {
-			return &Share{ID: json.RawMessage("7"), Provider: "cpu", Pos0: cached, Filled: len(prompt) - 1, Prefill: 1}, nil
+		share: func(context.Context, int, []int32) (*Share, error) {
+			return &Share{ID: json.RawMessage("7"), Provider: "cpu", Pos0: cached}, nil
+		},
+		wait: func(context.Context, int, *Share) (*Progress, error) {
+			return &Progress{Done: true, Filled: 599}, nil
 		},
 		adopt: func(context.Context, int, *Share) (*Adopted, error) {
 			return &Adopted{Cells: 599 - cached, Trust: "leased"}, nil
@@ -80,11 +88,14 @@ type setup struct {
 	restarts chan string
 }
 
+// stall is how long a provider may be silent in tests.
+const stall = 20 * time.Millisecond
+
 func newSetup(t *testing.T, slots int, a *fakeActions) *setup {
 	s := &setup{d: newFakeDecoder(slots), restarts: make(chan string, 10)}
 	buf, logger := newLog()
 	s.log = buf
-	s.h = NewHandoff(HandoffOptions{Actions: a, Provider: "cpu", MinTokens: 512, Logger: logger,
+	s.h = NewHandoff(HandoffOptions{Actions: a, Provider: "cpu", MinTokens: 512, Logger: logger, Stall: stall,
 		Restart: func(why string) { s.restarts <- why }})
 	s.e = start(t, Options{Decoder: s.d, Handoff: s.h, Logger: logger})
 	return s
@@ -133,7 +144,7 @@ func TestShared(t *testing.T) {
 		t.Errorf("text %q", text)
 	}
 	tm := r.Timings
-	if h := tm.Handoff; h.Route != engine.RouteShared || h.Trust != "leased" || h.Cells != 499 || h.Prefill != time.Millisecond || h.BytesCopied != 0 {
+	if h := tm.Handoff; h.Route != engine.RouteShared || h.Trust != "leased" || h.Cells != 499 || h.BytesCopied != 0 {
 		t.Errorf("%+v", h)
 	}
 	if tm.CacheN != 100 || tm.PromptN != 1 || tm.CacheN+tm.PromptN+tm.Handoff.Cells != 600 {
@@ -196,8 +207,8 @@ func TestLocalByChoice(t *testing.T) {
 // What a provider filled before it ended early is used.
 func TestPartial(t *testing.T) {
 	a := works(0)
-	a.share = func(context.Context, int, []int32) (*Share, error) {
-		return &Share{ID: json.RawMessage("8"), Filled: 256, Stopped: "the provider has gone"}, nil
+	a.wait = func(context.Context, int, *Share) (*Progress, error) {
+		return &Progress{Done: true, Filled: 256, Stopped: "the provider has gone"}, nil
 	}
 	a.adopt = func(context.Context, int, *Share) (*Adopted, error) {
 		return &Adopted{Cells: 256, Trust: "leased"}, nil
@@ -214,8 +225,25 @@ func TestPartial(t *testing.T) {
 	if got := s.metric(t, "baton_handoff_total", "route", "shared", "result", "partial"); got != 1 {
 		t.Errorf("%v partial", got)
 	}
-	if got := s.e.Stats().Recomputed[reasonPartial]; got != 343 {
+	if got := s.e.Stats().Recomputed[codeShort]; got != 343 {
 		t.Errorf("%d tokens processed again", got)
+	}
+}
+
+// A provider that filled nothing had no part in the answer.
+func TestNothingFilled(t *testing.T) {
+	a := works(0)
+	a.wait = func(context.Context, int, *Share) (*Progress, error) {
+		return &Progress{Done: true, Stopped: "the provider has gone"}, nil
+	}
+	a.adopt = func(context.Context, int, *Share) (*Adopted, error) { return &Adopted{Trust: "leased"}, nil }
+	s := newSetup(t, 1, a)
+	_, r := finish(t, generate(t, s.e, request("one", 1, long(600, 0)...)))
+	if r.Timings.Handoff != (engine.Handoff{Route: engine.RouteLocal}) || !strings.Contains(s.log.String(), "the provider has gone") {
+		t.Errorf("%+v; log %q", r.Timings.Handoff, s.log)
+	}
+	if got := s.metric(t, "baton_handoff_total", "route", "shared", "result", "failed"); got != 1 {
+		t.Errorf("%v failed", got)
 	}
 }
 
@@ -224,13 +252,16 @@ func TestPartial(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	for _, code := range []string{"bad_request", "share_unknown", "still_writable", "share_expired", "header_missing", "layout_differs",
 		"content_differs", "sharing_off", "model_not_shareable", "provider_unreachable", "no_room", codeUnreachable} {
-		for _, action := range []string{"share", "adopt"} {
+		for _, action := range []string{"share", "wait", "adopt"} {
 			t.Run(action+" "+code, func(t *testing.T) {
 				a := works(0)
 				refused := &Refused{Action: action, Status: 409, Code: code, Reason: "because of " + code}
-				if action == "share" {
+				switch action {
+				case "share":
 					a.share = func(context.Context, int, []int32) (*Share, error) { return nil, refused }
-				} else {
+				case "wait":
+					a.wait = func(context.Context, int, *Share) (*Progress, error) { return nil, refused }
+				case "adopt":
 					a.adopt = func(context.Context, int, *Share) (*Adopted, error) { return nil, refused }
 				}
 				s := newSetup(t, 1, a)
@@ -275,15 +306,77 @@ func TestSlotStillBusy(t *testing.T) {
 	}
 }
 
+// A provider that hangs is ended, once; what it has filled is used.
+func TestHangs(t *testing.T) {
+	a := works(0)
+	var s *setup
+	a.wait = func(context.Context, int, *Share) (*Progress, error) {
+		time.Sleep(time.Millisecond)
+		if len(s.restarts) == 0 {
+			return &Progress{Filled: 256}, nil
+		}
+		return &Progress{Done: true, Filled: 256, Stopped: "its process has ended"}, nil
+	}
+	a.adopt = func(context.Context, int, *Share) (*Adopted, error) {
+		return &Adopted{Cells: 256, Trust: "leased"}, nil
+	}
+	s = newSetup(t, 1, a)
+	text, r := finish(t, generate(t, s.e, request("one", 1, long(600, 0)...)))
+	if text != "a" || r.Timings.Handoff.Cells != 256 || len(s.restarts) != 1 {
+		t.Errorf("%q, %+v, ended %d times", text, r.Timings.Handoff, len(s.restarts))
+	}
+	if why := <-s.restarts; !strings.Contains(why, "filled nothing for") {
+		t.Errorf("why: %s", why)
+	}
+}
+
+// Slow is not hanging, and whoever asked for it is told how far it is.
+func TestProgress(t *testing.T) {
+	a := works(100)
+	filled := 100
+	a.wait = func(context.Context, int, *Share) (*Progress, error) {
+		time.Sleep(stall / 4)
+		if filled += 50; filled >= 599 {
+			return &Progress{Done: true, Filled: 599}, nil
+		}
+		return &Progress{Filled: filled}, nil
+	}
+	s := newSetup(t, 1, a)
+	r := request("one", 1, long(600, 0)...)
+	r.Progress = true
+	st := generate(t, s.e, r)
+	want := 150
+	for ctx := withLimit(t); ; want += 50 {
+		ev, err := st.Recv(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Kind != engine.Progress {
+			break
+		}
+		if ev.Prompt != want || ev.PromptOf != 600 || ev.Timings.CacheN != 100 || ev.Timings.Handoff.Cells != want-100 {
+			t.Errorf("%+v, %+v, want %d", ev, ev.Timings, want)
+		}
+	}
+	if want != 600 {
+		t.Errorf("told of %d cells at last, want 550", want-50)
+	}
+	if len(s.restarts) != 0 {
+		t.Error("ended although it worked")
+	}
+	finish(t, st)
+}
+
 // A client that leaves during a handoff ends it at once.
 func TestCancelledHandoff(t *testing.T) {
 	t.Run("while it is filled", func(t *testing.T) {
 		a := works(0)
+		a.released = make(chan string, 1)
 		filling := make(chan struct{})
-		a.share = func(ctx context.Context, _ int, _ []int32) (*Share, error) {
+		a.wait = func(ctx context.Context, _ int, _ *Share) (*Progress, error) {
 			close(filling)
 			<-ctx.Done()
-			return nil, &Refused{Action: "share", Code: codeUnreachable, Reason: ctx.Err().Error()}
+			return nil, &Refused{Action: "wait", Code: codeUnreachable, Reason: ctx.Err().Error()}
 		}
 		s := newSetup(t, 1, a)
 		st := generate(t, s.e, request("one", 1, long(600, 0)...))
@@ -294,6 +387,9 @@ func TestCancelledHandoff(t *testing.T) {
 		}
 		if n := len(s.d.requests()); n != 0 || s.log.String() != "" || len(s.restarts) != 0 {
 			t.Errorf("%d requests; log %q", n, s.log)
+		}
+		if id := <-a.released; id != "7" {
+			t.Errorf("released %s", id)
 		}
 	})
 	t.Run("when it is full", func(t *testing.T) {
@@ -352,7 +448,7 @@ func TestOneAtATime(t *testing.T) {
 		}
 	}
 	if a.most != 1 {
-		t.Errorf("%d shares at once", a.most)
+		t.Errorf("%d prompts are with the provider at once", a.most)
 	}
 }
 

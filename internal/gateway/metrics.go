@@ -20,10 +20,6 @@ const (
 	resultBusy      = "busy"      // local: too much is in line for the provider
 )
 
-// reasonPartial is why tokens were processed locally that a provider had been asked for;
-// otherwise the code of the refusal is the reason.
-const reasonPartial = "short_fill"
-
 // counts are the metrics of handoffs.
 type counts struct {
 	results  *prometheus.CounterVec
@@ -81,7 +77,7 @@ func (c *counts) copied(n int64) { c.bytes.Add(float64(max(n, 0))) }
 func (c *counts) refusal(reason string) { c.refusals.WithLabelValues(reason).Inc() }
 
 // reprefill counts prompt tokens that the decoder had to process although a provider
-// was asked to.
+// was asked to; the reason is the code of a refusal.
 func (c *counts) reprefill(reason string, tokens int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

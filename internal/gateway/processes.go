@@ -31,7 +31,8 @@ type ProcessOptions struct {
 type Provider struct {
 	Name      string // that it registers under with the decoder; empty: whichever it does
 	Command   Command
-	MinTokens int // new tokens from which on a prompt is worth handing over
+	MinTokens int           // new tokens from which on a prompt is worth handing over
+	Stall     time.Duration // see HandoffOptions
 }
 
 // Processes are the processes behind a server: they are started again when they end,
@@ -102,7 +103,7 @@ func (p *Processes) startProvider(opt ProcessOptions) {
 	})
 	p.handoff = NewHandoff(HandoffOptions{
 		Actions: p.control, Provider: opt.Provider.Name, MinTokens: opt.Provider.MinTokens,
-		Restart: p.provider.Restart, Logger: opt.Logger,
+		Restart: p.provider.Restart, Stall: opt.Provider.Stall, Logger: opt.Logger,
 	})
 }
 
