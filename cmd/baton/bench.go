@@ -19,13 +19,15 @@ import (
 
 // benchCommand is "baton bench engine", and its siblings.
 func benchCommand(ctx context.Context, args []string, out io.Writer) error {
-	const usage = "baton bench engine, baton bench kernel or baton bench accuracy; each with --help"
+	const usage = "baton bench engine, baton bench handoff, baton bench kernel or baton bench accuracy; each with --help"
 	if len(args) == 0 {
 		return fmt.Errorf("%w: %s", errUsage, usage)
 	}
 	switch args[0] {
 	case "engine":
 		return benchEngine(ctx, args[1:], out)
+	case "handoff":
+		return benchHandoff(ctx, args[1:], out)
 	case "kernel":
 		return benchKernel(ctx, args[1:], out)
 	case "accuracy":

@@ -54,10 +54,25 @@ func TestEnginePrograms(t *testing.T) {
 
 func TestBenchRefusals(t *testing.T) {
 	for _, args := range [][]string{{}, {"speed"}, {"engine"}, {"engine", "-m", "x", "y"}, {"engine", "-m", "x", "-t", "0,x"},
-		{"kernel", "--shape", "3"}, {"kernel", "--type", "Q9"}, {"accuracy", "--peer", "vllm=/x"}, {"accuracy", "x"}} {
+		{"kernel", "--shape", "3"}, {"kernel", "--type", "Q9"}, {"accuracy", "--peer", "vllm=/x"}, {"accuracy", "x"},
+		{"handoff", "x"}, {"handoff", "--sizes", "a"}, {"handoff", "--peer", "vllm=/x"}, {"handoff", "--peer", "llama"}, {"handoff", "--handoff", "off"}} {
 		var out strings.Builder
 		if err := benchCommand(context.Background(), args, &out); !errors.Is(err, errUsage) {
 			t.Errorf("baton bench %s: %v, want a usage error", strings.Join(args, " "), err)
+		}
+	}
+}
+
+func TestHandoffSizes(t *testing.T) {
+	for _, tt := range []struct {
+		list       string
+		demo, pace bool
+		want       string
+	}{
+		{"", false, false, "251,3189,12722"}, {"", true, false, "251,900,1900"}, {"", false, true, "3189"}, {"", true, true, "1900"}, {"64,65", true, true, "64,65"},
+	} {
+		if got := handoffSizes(tt.list, tt.demo, tt.pace); got != tt.want {
+			t.Errorf("%+v: %s", tt, got)
 		}
 	}
 }

@@ -28,6 +28,16 @@ type ProviderOptions struct {
 	Prefill func(ctx context.Context, j *Job) error
 	// Once makes Provide return after one order.
 	Once bool
+	// Measured, if not nil, is told how long the parts of an order took, whatever came of
+	// it, when everything is let go of and before the decoder is told.
+	Measured func(OrderTimes)
+}
+
+// OrderTimes is how long a provider took for the parts of an order.
+type OrderTimes struct {
+	Map     time.Duration // everything mapped and populated, and the header written
+	Prefill time.Duration // ProviderOptions.Prefill
+	LetGo   time.Duration // everything unmapped that is not kept
 }
 
 // Provide serves one decoder at the other end of c until that closes the connection or
@@ -200,11 +210,19 @@ func (p *providing) fill(ctx context.Context, o *Order, files []*os.File) (fille
 	if o.Trust != p.trust {
 		return 0, errors.Join(fmt.Errorf("handoff: an order in trust mode %s, agreed was %s", o.Trust, p.trust), closeAll(files))
 	}
+	var times OrderTimes
+	began := time.Now()
 	j, err := p.open(o, files)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, j.close()) }()
+	defer func() {
+		letGo := time.Now()
+		err = errors.Join(err, j.close())
+		if times.LetGo = time.Since(letGo); p.opt.Measured != nil {
+			p.opt.Measured(times)
+		}
+	}()
 	if err := fail(failMapped); err != nil {
 		return 0, err
 	}
@@ -215,7 +233,10 @@ func (p *providing) fill(ctx context.Context, o *Order, files []*os.File) (fille
 	if err := fail(failHeader); err != nil {
 		return 0, err
 	}
+	times.Map = time.Since(began)
+	begun := time.Now()
 	err = p.opt.Prefill(ctx, j)
+	times.Prefill = time.Since(begun)
 	if err == nil && j.filled < len(o.Tokens) {
 		err = ctx.Err()
 	}
