@@ -108,10 +108,11 @@ func (s *sharing) close() error {
 		return s.table.Close()
 	}
 	s.stop()
-	err := s.listener.Close()
-	if errors.Is(err, net.ErrClosed) {
-		err = nil
+	var errs []error
+	for _, err := range []error{s.listener.Close(), <-s.ended} {
+		if !errors.Is(err, net.ErrClosed) && !errors.Is(err, context.Canceled) {
+			errs = append(errs, err)
+		}
 	}
-	<-s.ended // it says that the listener is closed
-	return errors.Join(err, s.table.Close())
+	return errors.Join(append(errs, s.table.Close())...)
 }

@@ -139,7 +139,7 @@ func (t *Table) adopt(ctx context.Context, s *share, r *AdoptRequest, a *Adopted
 func (t *Table) confirm(ctx context.Context, s *share) error {
 	const first, last = 200 * time.Microsecond, 20 * time.Millisecond
 	end := time.Now().Add(t.opt.LetGo)
-	for delay := time.Duration(first); ; delay = min(2*delay, last) {
+	for delay := first; ; delay = min(2*delay, last) {
 		err := t.confirmAll(s)
 		if err == nil {
 			return nil

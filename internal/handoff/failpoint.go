@@ -109,7 +109,7 @@ func fail(name string) error {
 		// Until the signal has come.
 		time.Sleep(time.Second)
 	case "exit":
-		os.Exit(3)
+		os.Exit(3) //nolint:forbidigo // to die here is what was asked for
 	case "error":
 		return fmt.Errorf("%w %s", errFailpoint, name)
 	default:
