@@ -34,6 +34,23 @@ func stop(t *testing.T, c *supervise.Child) {
 	})
 }
 
+// send sends sig to c's process, once it is known: what a child prints can be here
+// before State has its number, and number 0 would be the test's own process group.
+func send(t *testing.T, c *supervise.Child, sig syscall.Signal) {
+	t.Helper()
+	for end := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
+		if pid := c.State().PID; pid > 0 {
+			if err := syscall.Kill(pid, sig); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the child does not run")
+		}
+	}
+}
+
 // gone waits until there is no process pid.
 func gone(t *testing.T, pid int) {
 	t.Helper()
@@ -113,9 +130,7 @@ func TestStop(t *testing.T) {
 		c := supervise.Start(supervise.Config{Name: "kid", Log: log, Command: command("term")})
 		rec.until(t, "waiting")
 		rec.drain()
-		if err := syscall.Kill(c.State().PID, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		send(t, c, syscall.SIGSTOP)
 		if err := c.Stop(withLimit(t)); err != nil {
 			t.Error(err)
 		}
@@ -304,9 +319,7 @@ func TestFamily(t *testing.T) {
 	stop(t, c)
 	pid := number(t, rec.until(t, "grandchild"), "grandchild ")
 	rec.drain()
-	if err := syscall.Kill(c.State().PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	send(t, c, syscall.SIGKILL)
 	gone(t, pid)
 }
 
