@@ -51,11 +51,16 @@ func (d *Decoder) publish() {
 	}
 }
 
-// admitted counts a request that got a slot.
+// admitted counts a request that got a slot. Cells that a provider has just filled for it
+// are in the cache by now, but they were processed, not reused.
 func (d *Decoder) admitted(s *slot) {
 	d.statMu.Lock()
 	defer d.statMu.Unlock()
-	d.stat.CachedTokens += uint64(s.match.Tokens)
+	adopted := max(min(s.Handoff.Cells, s.match.Tokens), 0)
+	d.stat.CachedTokens += uint64(s.match.Tokens - adopted)
+	d.stat.PromptTokens += uint64(adopted)
+	d.stat.AdoptedTokens += uint64(adopted)
+	d.stat.PromptTime += s.Handoff.Prefill
 	if s.match.Why() != "" {
 		d.stat.Recomputed[s.match.Reason.String()] += uint64(len(s.pending))
 	}

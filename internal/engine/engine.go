@@ -74,6 +74,7 @@ type Request struct {
 	Slot        int      // the slot to run in; < 0: any
 	Progress    bool     // send events of kind Progress while the prompt is processed
 	Timings     bool     // set Event.Timings in Token events too
+	Handoff     Handoff  // what has brought cells of the prompt into the slot, for Stats
 }
 
 // NewRequest returns a request for prompt with llama-server's defaults.
@@ -232,10 +233,11 @@ type Stats struct {
 	KVUsedBlocks   int // blocks of running sequences
 	KVCachedBlocks int // blocks kept for reuse only
 	KVTotalBlocks  int
-	PromptTokens   uint64 // processed since start
+	PromptTokens   uint64 // processed since start, here or by a provider
+	AdoptedTokens  uint64 // of these, by a provider
 	CachedTokens   uint64 // reused since start
 	GenTokens      uint64
-	PromptTime     time.Duration
+	PromptTime     time.Duration // with that of providers
 	GenTime        time.Duration
 	Steps          uint64
 	LastStep       time.Time // when the step loop last finished a step or said it is idle

@@ -64,6 +64,7 @@ func (c *call) serve() *engine.Result {
 	if h := c.e.opt.Handoff; h != nil {
 		c.handoff = h.perform(c.ctx, &c.req, c.progress)
 	}
+	c.req.Handoff = c.handoff
 	if c.ctx.Err() != nil {
 		return c.cancelled()
 	}

@@ -153,6 +153,9 @@ func TestShared(t *testing.T) {
 	if want := "share 0 cpu 600 512; adopt 0 7 600"; a.list() != want {
 		t.Errorf("actions %q, want %q", a.list(), want)
 	}
+	if seen := s.d.requests(); len(seen) != 1 || seen[0].Handoff != tm.Handoff { // without it, it would count them as reused
+		t.Errorf("the decoder got %+v, want with it that 499 cells were handed over", seen)
+	}
 	line := s.log.String()
 	for _, want := range []string{`msg="handoff: 499 cells, `, ` ms, 0 bytes copied"`, "route=shared trust=leased provider=cpu request=req-1"} {
 		if !strings.Contains(line, want) || strings.Count(line, "\n") != 1 {

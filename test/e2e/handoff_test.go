@@ -88,6 +88,42 @@ func TestHandedOverText(t *testing.T) {
 	}
 }
 
+// Tokens that a provider has processed are not counted as reused, although the decoder finds
+// their cells in its cache.
+func TestHandedOverTokensAreCounted(t *testing.T) {
+	s := startServer(t, "--prefill-min-tokens", "100")
+	s.providerReady(t, 1)
+	n := 0
+	for range 2 { // the second time all but the last token is reused, and nothing handed over
+		o := s.greedy(t, document(0, 75), 1)
+		n = o.num("tokens_evaluated")
+	}
+	var missing []string
+	for end := time.Now().Add(startLimit); ; time.Sleep(5 * time.Millisecond) { // the decoder's counts may be a step old
+		missing = nil
+		page := get(t, s, "/metrics")
+		for name, want := range map[string]int{
+			`baton_prompt_tokens_total{source="provider"}`:           n - 1,
+			`baton_prompt_tokens_total{source="processed"}`:          2,
+			`baton_prompt_tokens_total{source="cached"}`:             n - 1,
+			`llamacpp:prompt_tokens_total`:                           n + 1,
+			`vllm:prompt_tokens_total{model_name="Demo 13M"}`:        n + 1,
+			`vllm:prefix_cache_hits_total{model_name="Demo 13M"}`:    n - 1,
+			`vllm:prefix_cache_queries_total{model_name="Demo 13M"}`: 2 * n,
+		} {
+			if line := fmt.Sprintf("\n%s %d\n", name, want); !strings.Contains(page, line) {
+				missing = append(missing, line)
+			}
+		}
+		if len(missing) == 0 || time.Now().After(end) {
+			break
+		}
+	}
+	if len(missing) > 0 {
+		t.Errorf("%d tokens: no lines %q in /metrics", n, missing)
+	}
+}
+
 // The turns of a conversation are handed over from where the cache ends.
 func TestConversation(t *testing.T) {
 	local, s := startServer(t, "--prefill", "none"), startServer(t, "--prefill-min-tokens", "100")
