@@ -37,6 +37,7 @@ func commands() []command {
 		{"serve", "serve a model over HTTP (OpenAI and llama-server compatible)", serve},
 		{"decode", "run a decoder alone, on a Unix socket", decode},
 		{"prefill", "process prompts for a decoder in another process", prefill},
+		{"conform", "test a provider or a decoder of your own", conformCommand},
 		{"run", "answer a prompt in the terminal", run},
 		{"model", "inspect or verify a GGUF file", modelCommand},
 		{"bench", "measure speed, alone or beside another engine", benchCommand},
