@@ -234,3 +234,37 @@ copy: \
 	LEAQ (AX)(BX*2), AX; \
 	VMOVUPS Z22, (AX); \
 	VMOVUPS Z23, (AX)(BX*1)
+
+// The kernels for one token do not transpose the weights. A register holds 64 weights of
+// one row, VPDPBUSD leaves its 16 partial sums of 4 columns, and these are added up for
+// 16 rows together. While they fit 16 bits (4 products in one sum, or 8), packing halves
+// the registers and VPMADDWD with Z29, 1 in each 16 bits, adds neighbours: less than half
+// as many shuffles as transposing the weights takes.
+
+// TWOROWS adds neighbours among the sums of two rows: each 128-bit lane of A then has
+// two of them for either row.
+#define TWOROWS(A, B) \
+	VPACKSSDW B, A, A; \
+	VPMADDWD Z29, A, A
+
+// FOURROWS does so again with those of two more: lane l of R has the sum of lane l of
+// four rows.
+#define FOURROWS(A, C, R) \
+	VPACKSSDW C, A, A; \
+	VPMADDWD Z29, A, R
+
+// LANES takes R0-R3, four rows each, to the sums of lanes 0 and 1 of 16 rows in I and
+// those of lanes 2 and 3 in J. Clobbers R0, R1 and Z0.
+#define LANES(R0, R1, R2, R3, I, J) \
+	VSHUFI32X4 $0x88, R1, R0, Z0; \
+	VSHUFI32X4 $0xdd, R1, R0, R1; \
+	VPADDD R1, Z0, Z0; \
+	VSHUFI32X4 $0x88, R3, R2, R0; \
+	VSHUFI32X4 $0xdd, R3, R2, R1; \
+	VPADDD R1, R0, R0; \
+	VSHUFI32X4 $0x88, R0, Z0, I; \
+	VSHUFI32X4 $0xdd, R0, Z0, J
+
+#define ONES \
+	MOVL $0x00010001, AX; \
+	VPBROADCASTD AX, Z29

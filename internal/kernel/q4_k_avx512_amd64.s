@@ -111,37 +111,35 @@
 	VPBROADCASTD AX, Z31; \
 	VPSLLW $4, Z31, Z30
 
-// A narrow kernel keeps the scales and minima of the sub-blocks in its frame.
+// A narrow kernel keeps the scales and minima of the sub-blocks in its frame, from BX on,
+// which is a multiple of 64: a store or load of 64 bytes should not cross cache lines.
+#define FRAME \
+	LEAQ scales-1024(SP), BX; \
+	ANDQ $-64, BX
 #define TOFRAME(j, S, M) \
-	VMOVUPS S, scales-(1024-128*(j))(SP); \
-	VMOVUPS M, minima-(960-128*(j))(SP)
+	VMOVUPS S, (128*(j))(BX); \
+	VMOVUPS M, (128*(j)+64)(BX)
 
-#define CLEAR1 \
-	VPXORD Z16, Z16, Z16
 #define CLEAR2 \
-	CLEAR1; \
+	VPXORD Z16, Z16, Z16; \
 	VPXORD Z17, Z17, Z17
 #define CLEAR4 \
 	CLEAR2; \
 	VPXORD Z18, Z18, Z18; \
 	VPXORD Z19, Z19, Z19
 
-// UNDO1, UNDO2, UNDO4 divide the integer sums by 16, which leaves no rest.
-#define UNDO1 \
-	VPSRAD $4, Z16, Z16
+// UNDO2 and UNDO4 divide the integer sums by 16, which leaves no rest.
 #define UNDO2 \
-	UNDO1; \
+	VPSRAD $4, Z16, Z16; \
 	VPSRAD $4, Z17, Z17
 #define UNDO4 \
 	UNDO2; \
 	VPSRAD $4, Z18, Z18; \
 	VPSRAD $4, Z19, Z19
 
-// MIN1, MIN2, MIN4 take the minima in Z29 times the activations' sums off.
-#define MIN1 \
-	VFNMADD231PS.BCST actBlock_sd(SI), Z29, Z20
+// MIN2 and MIN4 take the minima in Z29 times the activations' sums off.
 #define MIN2 \
-	MIN1; \
+	VFNMADD231PS.BCST actBlock_sd(SI), Z29, Z20; \
 	VFNMADD231PS.BCST actBlock_sd(SI)(DX*1), Z29, Z21
 #define MIN4 \
 	MIN2; \
@@ -153,16 +151,16 @@
 	PAIR(16+16*(j)); \
 	CLEAR; \
 	LOW(DOT); \
-	VMOVUPS scales-(1024-128*(j))(SP), Z24; \
-	VMOVUPS minima-(960-128*(j))(SP), Z29; \
+	VMOVUPS (128*(j))(BX), Z24; \
+	VMOVUPS (128*(j)+64)(BX), Z29; \
 	ADD; \
 	MIN; \
 	ADDQ $actBlock__size, SI; \
 	CLEAR; \
 	HIGH(DOT); \
 	UNDO; \
-	VMOVUPS scales-(896-128*(j))(SP), Z24; \
-	VMOVUPS minima-(832-128*(j))(SP), Z29; \
+	VMOVUPS (128*(j)+128)(BX), Z24; \
+	VMOVUPS (128*(j)+192)(BX), Z29; \
 	ADD; \
 	MIN; \
 	ADDQ $actBlock__size, SI
@@ -172,6 +170,7 @@
 	LOAD_ROWS; \
 	SHRQ $3, CX; \
 	LOAD_TOKENS; \
+	FRAME; \
 	MASKS; \
 	ZERO; \
 block: \
@@ -187,16 +186,104 @@ block: \
 	VZEROUPPER; \
 	RET
 
+// One token: a register holds 64 bytes of a row, two pairs of sub-blocks. Its low halves
+// belong to the first of either pair, its high ones to the second; the activations in
+// Z26 and Z27 likewise.
+
+// ROW leaves the partial sums of a row's half h: of the first sub-blocks in L, of the
+// second in H.
+#define ROW(h, x, L, H) \
+	VMOVDQU64 (16+64*h) x, Z0; \
+	VPXORD L, L, L; \
+	VPXORD H, H, H; \
+	VPSRLW $4, Z0, Z1; \
+	VPANDD Z31, Z0, Z0; \
+	VPANDD Z31, Z1, Z1; \
+	VPDPBUSD Z26, Z0, L; \
+	VPDPBUSD Z27, Z1, H
+
+// ROWS4 does so for four rows and leaves their sums in RL and RH, lanes 0 and 1 of these
+// being of the first pair. It prefetches 288 bytes of the rows ahead.
+#define ROWS4(h, x0, x1, x2, x3, RL, RH) \
+	ROW(h, x0, Z2, Z4); \
+	PREFETCHT1 (R15); \
+	ROW(h, x1, Z3, Z5); \
+	PREFETCHT1 64(R15); \
+	TWOROWS(Z2, Z3); \
+	TWOROWS(Z4, Z5); \
+	PREFETCHT1 128(R15); \
+	ROW(h, x2, Z3, Z5); \
+	PREFETCHT1 192(R15); \
+	ROW(h, x3, Z6, Z7); \
+	PREFETCHT1 256(R15); \
+	TWOROWS(Z3, Z6); \
+	TWOROWS(Z5, Z7); \
+	ADDQ $288, R15; \
+	FOURROWS(Z2, Z3, RL); \
+	FOURROWS(Z4, Z5, RH)
+
+// ADDSUB adds the integer sums I of sub-block j, which is the activations' block k from
+// SI on, to the float32 sums.
+#define ADDSUB(j, k, I) \
+	VMOVUPS (128*(j))(BX), Z24; \
+	VMULPS.BCST (actBlock_d+64*(k))(SI), Z24, Z24; \
+	VCVTDQ2PS I, I; \
+	VMOVUPS (128*(j)+64)(BX), Z25; \
+	VFMADD231PS Z24, I, Z20; \
+	VFNMADD231PS.BCST (actBlock_sd+64*(k))(SI), Z25, Z20
+
+// ONEHALF multiplies half a block, 128 columns, and leaves the integer sums of its
+// sub-blocks in Z16-Z19. Meanwhile ADD0 to ADD3 add those of the half before, one after
+// the other: a chain that the CPU can then work on beside.
+#define ONEHALF(h, ADD0, ADD1, ADD2, ADD3) \
+	VMOVDQU64 (SI), Y26; \
+	VMOVDQU64 64(SI), Y27; \
+	VINSERTI64X4 $1, 128(SI), Z26, Z26; \
+	VINSERTI64X4 $1, 192(SI), Z27, Z27; \
+	ROWS4(h, (R8), (R8)(R9*1), (R8)(R9*2), (R8)(R10*1), Z8, Z12); \
+	ADD0; \
+	ROWS4(h, (R8)(R9*4), (R8)(R11*1), (R8)(R10*2), (R8)(R12*1), Z9, Z13); \
+	ADD1; \
+	ROWS4(h, (R13), (R13)(R9*1), (R13)(R9*2), (R13)(R10*1), Z10, Z14); \
+	ADD2; \
+	ROWS4(h, (R13)(R9*4), (R13)(R11*1), (R13)(R10*2), (R13)(R12*1), Z11, Z15); \
+	ADD3; \
+	LANES(Z8, Z9, Z10, Z11, Z16, Z18); \
+	LANES(Z12, Z13, Z14, Z15, Z17, Z19); \
+	ADDQ $256, SI
+#define NOTHING
+
 // func q4_kx1AVX512(a *tileArgs)
-TEXT ·q4_kx1AVX512(SB), 0, $1024-8
-	NARROW(ZERO1, CLEAR1, DOT1, UNDO1, ADD1, MIN1, STORE1)
+TEXT ·q4_kx1AVX512(SB), 0, $1088-8
+	MOVQ a+0(FP), DI
+	LOAD_ROWS
+	SHRQ $3, CX
+	LOAD_TOKENS
+	FRAME
+	MASKS
+	ONES
+	ZERO1
+block:
+	SCALES(TOFRAME)
+	ONEHALF(0, NOTHING, NOTHING, NOTHING, NOTHING)
+	ONEHALF(1, ADDSUB(0, -4, Z16), ADDSUB(1, -3, Z17), ADDSUB(2, -2, Z18), ADDSUB(3, -1, Z19))
+	ADDSUB(4, -4, Z16)
+	ADDSUB(5, -3, Z17)
+	ADDSUB(6, -2, Z18)
+	ADDSUB(7, -1, Z19)
+	STEP(144)
+	DECQ CX
+	JNZ block
+	STORE1
+	VZEROUPPER
+	RET
 
 // func q4_kx2AVX512(a *tileArgs)
-TEXT ·q4_kx2AVX512(SB), 0, $1024-8
+TEXT ·q4_kx2AVX512(SB), 0, $1088-8
 	NARROW(ZERO2, CLEAR2, DOT2, UNDO2, ADD2, MIN2, STORE2)
 
 // func q4_kx4AVX512(a *tileArgs)
-TEXT ·q4_kx4AVX512(SB), 0, $1024-8
+TEXT ·q4_kx4AVX512(SB), 0, $1088-8
 	NARROW(ZERO4, CLEAR4, DOT4, UNDO4, ADD4, MIN4, STORE4)
 
 // Records of the panel are 640 bytes, so 1280 from a sub-block to the next.

@@ -105,18 +105,14 @@
 	VPSLLD $(24-8*((i)%4)), four-(776-64*((i)/4))(SP), Z; \
 	VPSRAD $24, Z, Z
 
-// The kernels for one and two tokens have the integer sums in Z16 (and Z17), the
-// float32 sums in Z20 (and Z21), d in Z18 and, for each group, s0*i0 in Z22-Z25 (and
-// Z26-Z29). That for four tokens has integer sums in Z16, Z17, Z24 and Z25, float32
-// sums in Z20-Z23 and s0*i0 in the frame.
+// The kernel for two tokens has the integer sums in Z16 and Z17, the float32 sums in Z20
+// and Z21, d in Z18 and, for each group, s0*i0 in Z22-Z25 and Z26-Z29. That for four
+// tokens has integer sums in Z16, Z17, Z24 and Z25, float32 sums in Z20-Z23 and s0*i0 in
+// the frame.
 
-#define START1(g, c) \
-	VPBROADCASTD (actBlock_n32+64*g+4*c)(SI), Z16
 #define START2(g, c) \
-	START1(g, c); \
+	VPBROADCASTD (actBlock_n32+64*g+4*c)(SI), Z16; \
 	VPBROADCASTD (actBlock_n32+64*g+4*c)(SI)(DX*1), Z17
-#define DOTS1(g, c, k, W) \
-	VPDPBUSD.BCST (64*g+16*c+4*k)(SI), W, Z16
 #define DOTS2(g, c, k, W) \
 	VPDPBUSD.BCST (64*g+16*c+4*k)(SI), W, Z16; \
 	VPDPBUSD.BCST (64*g+16*c+4*k)(SI)(DX*1), W, Z17
@@ -130,10 +126,7 @@
 	VPDPBUSD.BCST (64*g+16*c+4*k)(SI)(DX*2), W, Z24; \
 	VPDPBUSD.BCST (64*g+16*c+4*k)(SI)(R14*1), W, Z25
 
-// FIRST1, FIRST2, FIRST4 keep s0*i0 of group g; i is the scale's number in the block.
-#define FIRST1(i, P, Q) \
-	SCALE(i, Z19); \
-	VPMULLD Z19, Z16, P
+// FIRST2 and FIRST4 keep s0*i0 of group g; i is the scale's number in the block.
 #define FIRST2(i, P, Q) \
 	SCALE(i, Z19); \
 	VPMULLD Z19, Z16, P; \
@@ -150,14 +143,7 @@
 	VMOVDQU64 Z24, part-(1672-256*((i)/2%4))(SP); \
 	VMOVDQU64 Z25, part-(1608-256*((i)/2%4))(SP)
 
-// SECOND1, SECOND2, SECOND4 add s1*i1 and then the whole, scaled, to the float32 sums.
-#define SECOND1(g, i, P, Q) \
-	SCALE(i, Z19); \
-	VPMULLD Z19, Z16, Z16; \
-	VMULPS.BCST (actBlock_d+64*g)(SI), Z18, Z4; \
-	VPADDD P, Z16, Z16; \
-	VCVTDQ2PS Z16, Z16; \
-	VFMADD231PS Z4, Z16, Z20
+// SECOND2 and SECOND4 add s1*i1 and then the whole, scaled, to the float32 sums.
 #define SECOND2(g, i, P, Q) \
 	SCALE(i, Z19); \
 	VPMULLD Z19, Z16, Z16; \
@@ -240,9 +226,141 @@ block: \
 	VZEROUPPER; \
 	RET
 
+// One token: a register holds 64 bytes of a row, the low halves of groups 0 and 1 and
+// the high halves of groups 2 and 3; each 128-bit lane has a scale of its own. The
+// activations of groups 0 and 1 are in Z23, -32 times the sums of four of them in Z25;
+// of groups 2 and 3 in Z24 and Z26. With this correction sums of 8 products fit 16 bits.
+
+// ROW leaves the partial sums of half h of a row's block: of groups 0 and 1 in L, of 2
+// and 3 in H. Z28 has the shifts left for the high bits of groups 0 and 1, Z27 the shifts
+// right for those of 2 and 3.
+#define ROW(h, x, L, H) \
+	VMOVDQU64 (64*h) x, Z0; \
+	VBROADCASTI64X4 (128+32*h) x, Z1; \
+	VMOVDQA64 Z25, L; \
+	VMOVDQA64 Z26, H; \
+	VPSLLVD Z28, Z1, Z2; \
+	VPSRLVD Z27, Z1, Z1; \
+	VPSRLD $4, Z0, Z3; \
+	VPTERNLOGD $0xd8, Z31, Z0, Z2; \
+	VPTERNLOGD $0xe4, Z31, Z1, Z3; \
+	VPANDD Z30, Z2, Z2; \
+	VPANDD Z30, Z3, Z3; \
+	VPDPBUSD Z23, Z2, L; \
+	VPDPBUSD Z24, Z3, H
+
+// ROWS4 does so for rows 4q to 4q+3 and leaves, in each lane, their sums times the
+// lane's scales in RL and RH. It prefetches 420 bytes of the rows ahead.
+#define ROWS4(h, q, x0, x1, x2, x3, RL, RH) \
+	ROW(h, x0, Z4, Z6); \
+	PREFETCHT1 (R15); \
+	PREFETCHT1 64(R15); \
+	ROW(h, x1, Z5, Z7); \
+	TWOROWS(Z4, Z5); \
+	TWOROWS(Z6, Z7); \
+	PREFETCHT1 128(R15); \
+	PREFETCHT1 192(R15); \
+	ROW(h, x2, Z5, Z7); \
+	PREFETCHT1 256(R15); \
+	PREFETCHT1 320(R15); \
+	ROW(h, x3, Z16, Z17); \
+	TWOROWS(Z5, Z16); \
+	TWOROWS(Z7, Z17); \
+	PREFETCHT1 384(R15); \
+	ADDQ $420, R15; \
+	VPMOVSXBD four-(776-64*q-32*h)(SP), Z0; \
+	VPMOVSXBD four-(760-64*q-32*h)(SP), Z1; \
+	FOURROWS(Z4, Z5, RL); \
+	FOURROWS(Z6, Z7, RH); \
+	VPMULLD Z0, RL, RL; \
+	VPMULLD Z1, RH, RH
+
+// LANESCALES leaves the scales of rows 4q to 4q+3 in the frame, number i of all four
+// before number i+1.
+#define LANESCALES(q, x0, x1, x2, x3) \
+	VMOVDQU 192 x0, X0; \
+	VINSERTI32X4 $1, 192 x1, Z0, Z0; \
+	VINSERTI32X4 $2, 192 x2, Z0, Z0; \
+	VINSERTI32X4 $3, 192 x3, Z0, Z0; \
+	VPERMD Z0, Z21, Z0; \
+	VPSHUFB Z22, Z0, Z0; \
+	VMOVDQU64 Z0, four-(776-64*q)(SP)
+
+// ADDGROUP adds the scaled integer sums I of group g to the float32 sums.
+#define ADDGROUP(g, I) \
+	VMULPS.BCST (actBlock_d+64*g)(SI), Z18, Z0; \
+	VCVTDQ2PS I, I; \
+	VFMADD231PS Z0, I, Z20
+
+// ONEHALF multiplies 128 columns.
+#define ONEHALF(h) \
+	VMOVDQU64 (SI), Y23; \
+	VMOVDQU64 128(SI), Y24; \
+	VINSERTI64X4 $1, 64(SI), Z23, Z23; \
+	VINSERTI64X4 $1, 192(SI), Z24, Z24; \
+	VPXORD Z0, Z0, Z0; \
+	VPXORD Z1, Z1, Z1; \
+	VPXORD Z2, Z2, Z2; \
+	VPDPBUSD Z23, Z19, Z1; \
+	VPDPBUSD Z24, Z19, Z2; \
+	VPSUBD Z1, Z0, Z25; \
+	VPSUBD Z2, Z0, Z26; \
+	ROWS4(h, 0, (R8), (R8)(R9*1), (R8)(R9*2), (R8)(R10*1), Z8, Z12); \
+	ROWS4(h, 1, (R8)(R9*4), (R8)(R11*1), (R8)(R10*2), (R8)(R12*1), Z9, Z13); \
+	ROWS4(h, 2, (R13), (R13)(R9*1), (R13)(R9*2), (R13)(R10*1), Z10, Z14); \
+	ROWS4(h, 3, (R13)(R9*4), (R13)(R11*1), (R13)(R10*2), (R13)(R12*1), Z11, Z15); \
+	LANES(Z8, Z9, Z10, Z11, Z4, Z5); \
+	LANES(Z12, Z13, Z14, Z15, Z6, Z7); \
+	ADDGROUP(0, Z4); \
+	ADDGROUP(1, Z5); \
+	ADDGROUP(2, Z6); \
+	ADDGROUP(3, Z7); \
+	ADDQ $256, SI
+
+// Columns of a 4 by 4 matrix before its rows: of bytes, and of 32-bit numbers.
+DATA ·transposed4+0(SB)/8, $0x0d0905010c080400
+DATA ·transposed4+8(SB)/8, $0x0f0b07030e0a0602
+GLOBL ·transposed4(SB), RODATA|NOPTR, $16
+
 // func q6_kx1AVX512(a *tileArgs)
 TEXT ·q6_kx1AVX512(SB), 0, $776-8
-	NARROW(ZERO1, START1, DOTS1, FIRST1, SECOND1, STORE1)
+	MOVQ a+0(FP), DI
+	LOAD_ROWS
+	SHRQ $3, CX
+	LOAD_TOKENS
+	MASKS
+	ONES
+	ZERO1
+	VBROADCASTI32X4 ·transposed4(SB), Z22
+	VPMOVZXBD ·transposed4(SB), Z21
+	MOVL $0x20202020, AX
+	VPBROADCASTD AX, Z19
+	MOVL $2, AX
+	VPBROADCASTD AX, Z28
+	VPXORD Z27, Z27, Z27
+	VINSERTI64X4 $1, Y28, Z27, Z27
+	VPADDD Y28, Y28, Y0
+	VINSERTI64X4 $0, Y0, Z28, Z28
+chunk:
+	CHUNK(208, 210)
+block:
+	VCVTPH2PS (BX), Z18
+	LANESCALES(0, (R8), (R8)(R9*1), (R8)(R9*2), (R8)(R10*1))
+	LANESCALES(1, (R8)(R9*4), (R8)(R11*1), (R8)(R10*2), (R8)(R12*1))
+	LANESCALES(2, (R13), (R13)(R9*1), (R13)(R9*2), (R13)(R10*1))
+	LANESCALES(3, (R13)(R9*4), (R13)(R11*1), (R13)(R10*2), (R13)(R12*1))
+	ONEHALF(0)
+	ONEHALF(1)
+	ADDQ $32, BX
+	STEP(210)
+	DECQ DI
+	JNZ block
+	TESTQ CX, CX
+	JNZ chunk
+	MOVQ a+0(FP), DI
+	STORE1
+	VZEROUPPER
+	RET
 
 // func q6_kx2AVX512(a *tileArgs)
 TEXT ·q6_kx2AVX512(SB), 0, $776-8

@@ -57,9 +57,10 @@ var tiles map[quant.Type]*tileKernels
 
 // tileScratch is what the tile kernels need of a worker's memory.
 type tileScratch struct {
-	args  tileArgs // here, since the arguments of a function variable escape
-	next  int      // as in scratch
-	rows  []byte   // copies of the last rows, padded with zeros to a whole tile
+	args  tileArgs     // here, since the arguments of a function variable escape
+	next  int          // as in scratch
+	f     quant.Format // of the weights' type
+	rows  []byte       // copies of the last rows, padded with zeros to a whole tile
 	panel []byte
 	out   [maxWideTokens * maxWideRows]float32
 }
@@ -69,6 +70,7 @@ func int8RowsTiled(dst []float32, ld int, w *Matrix, x []actBlock, n, r0, r1 int
 	k, s := tiles[w.Type], &sc.tile
 	blocks := w.Cols / blockCols
 	s.args, s.next = tileArgs{stride: uintptr(blocks) * actBlockBytes}, sc.next
+	s.f, _ = w.Type.Format()
 	m := n
 	if n > 1 {
 		m = evenTokens(n)
@@ -114,8 +116,7 @@ func (s *tileScratch) unpack(k *tileKernels, w *Matrix, r, r1, b, blocks int) {
 // take makes n rows from r on the rows of the next kernel: columns from block b on.
 // Rows from r1 on are zero.
 func (s *tileScratch) take(w *Matrix, n, r, r1, b, blocks int) {
-	f, _ := w.Type.Format()
-	at, size := b*blockCols/f.Elems*f.Bytes, blocks*blockCols/f.Elems*f.Bytes
+	at, size := b*blockCols/s.f.Elems*s.f.Bytes, blocks*blockCols/s.f.Elems*s.f.Bytes
 	a := &s.args
 	a.blocks = uintptr(blocks)
 	if r+n <= r1 {
