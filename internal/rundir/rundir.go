@@ -23,17 +23,18 @@ type Dir struct {
 	file  *os.File   // of the directory, locked while a socket is made
 	mu    sync.Mutex // the same between goroutines: flock holds between open files only
 	fresh bool       // removed by Close
+	alive *os.File   // of a fresh one, locked as long as this process lives
 }
 
 // Open opens the directory at path, making it if it is not there. It refuses one that
 // anybody but its owner, this process's user, can enter. With an empty path it makes a
 // fresh one, in $XDG_RUNTIME_DIR or else the directory for temporary files, which Close
-// removes.
+// removes. Those whose process was killed are removed by the next Open there.
 func Open(path string) (*Dir, error) {
 	d := &Dir{fresh: path == ""}
 	var err error
 	if d.fresh {
-		path, err = makeFresh()
+		path, d.alive, err = makeFresh()
 	} else if err = os.Mkdir(path, 0o700); errors.Is(err, fs.ErrExist) {
 		err = nil
 	}
@@ -49,14 +50,14 @@ func Open(path string) (*Dir, error) {
 	return d, nil
 }
 
-func makeFresh() (string, error) {
+func makeFresh() (string, *os.File, error) {
 	// The XDG base directory specification asks to ignore a relative path.
 	if base := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(base) {
-		if path, err := os.MkdirTemp(base, "baton-"); err == nil { // with mode 0700
-			return path, nil
+		if path, alive, err := makeFreshIn(base); err == nil {
+			return path, alive, nil
 		}
 	}
-	return os.MkdirTemp("", "baton-")
+	return makeFreshIn(os.TempDir())
 }
 
 // open opens the directory itself, never one that a link leads to, and checks it.
@@ -160,6 +161,9 @@ func (d *Dir) Close() error {
 	}
 	if !d.fresh {
 		return nil
+	}
+	if d.alive != nil {
+		defer d.alive.Close()
 	}
 	if err := os.RemoveAll(d.path); err != nil {
 		return fmt.Errorf("rundir: %w", err)

@@ -230,3 +230,52 @@ func TestRefusedSockets(t *testing.T) {
 		t.Errorf("a long name: %v", err)
 	}
 }
+
+// The directory of a process that was killed is removed by the next one that makes one
+// there; nothing else is.
+func TestDeadDirectoriesAreRemoved(t *testing.T) {
+	base := short(t)
+	t.Setenv("XDG_RUNTIME_DIR", base)
+	killed, err := Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := killed.Listen("s"); err != nil {
+		t.Fatal(err)
+	}
+	living := open(t, "")
+	killed.alive.Close() // as the system does for a process that ends
+	killed.file.Close()
+	other := filepath.Join(base, "baton-notes") // somebody's own
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	last := open(t, "")
+	for path, want := range map[string]bool{killed.Path(): false, living.Path(): true, other: true, last.Path(): true} {
+		if _, err := os.Lstat(path); (err == nil) != want {
+			t.Errorf("%s: %v, want it there: %v", path, err, want)
+		}
+	}
+}
+
+// Processes that start at the same time do not take each other's directories for dead.
+func TestManyFreshAtOnce(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", short(t))
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			d, err := Open("")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := os.Lstat(filepath.Join(d.Path(), aliveFile)); err != nil {
+				t.Error(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
