@@ -51,6 +51,8 @@ func emptyString(raw []byte) bool { return string(raw) == `""` }
 
 func isFalse(raw []byte) bool { return string(raw) == "false" }
 
+func isTrue(raw []byte) bool { return string(raw) == "true" }
+
 func emptyAny(raw []byte) bool {
 	return emptyString(raw) || emptyArray(raw) || isFalse(raw) || bytes.Equal(raw, []byte("{}"))
 }
@@ -90,7 +92,7 @@ func textOnly(raw []byte) bool {
 	return true
 }
 
-// refusals are the fields of OpenAI, llama-server and vLLM that change what is generated
+// refusals are the fields of OpenAI, llama-server, vLLM and SGLang that change what is generated
 // or reported and that are not supported yet.
 var refusals = []refusal{
 	{"tools", emptyArray, "no tools (tool calls are not supported yet)"},
@@ -108,6 +110,9 @@ var refusals = []refusal{
 	{"guided_choice", emptyAny, "none (constrained output is not supported yet)"},
 	{"guided_grammar", emptyAny, "none (constrained output is not supported yet)"},
 	{"structured_outputs", emptyAny, "none (constrained output is not supported yet)"},
+	{"regex", emptyAny, "none (constrained output is not supported yet)"},
+	{"ebnf", emptyAny, "none (constrained output is not supported yet)"},
+	{"structural_tag", emptyAny, "none (constrained output is not supported yet)"},
 	{"suffix", emptyString, "none (fill-in-the-middle is not supported yet)"},
 	{"input_prefix", emptyString, "none (fill-in-the-middle is not supported yet)"},
 	{"input_suffix", emptyString, "none (fill-in-the-middle is not supported yet)"},
@@ -130,6 +135,9 @@ var refusals = []refusal{
 	{"chat_template", emptyString, "none (the model's own template is used)"},
 	{"documents", emptyArray, "none"},
 	{"stop_token_ids", emptyArray, "none"},
+	{"stop_regex", emptyAny, "none (use stop)"},
+	{"skip_special_tokens", isTrue, "true"},
+	{"logits_processors", emptyArray, "none"},
 	{"bad_words", emptyArray, "none"},
 	{"allowed_token_ids", emptyArray, "none"},
 	{"include_stop_str_in_output", isFalse, "false"},

@@ -204,6 +204,9 @@ func refused() []Case {
 		"reasoning_format":  `"deepseek"`,
 		"generation_prompt": `"x"`,
 		"chat_template":     `"{{ x }}"`,
+		"regex":             `"a+"`,
+		"ebnf":              `"root ::= \"a\""`,
+		"stop_regex":        `"a+"`,
 	}
 	for _, name := range []string{"grammar_lazy", "echo", "post_sampling_probs", "reasoning_control",
 		"include_stop_str_in_output", "use_beam_search", "prompt_logprobs"} {
