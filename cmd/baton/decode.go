@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -67,17 +68,18 @@ func decode(ctx context.Context, args []string, out io.Writer) error {
 	if err := noArguments(set, rest); err != nil {
 		return err
 	}
-	if *f.child {
-		if ctx, err = asChild(); err != nil {
-			return err
-		}
+	var stderr io.Writer = os.Stderr
+	if !*f.child {
+		ctx, out, stderr = outliveReader(ctx, out)
+	} else if ctx, err = asChild(); err != nil {
+		return err
 	}
 	dir, l, err := f.listen()
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	s, err := f.newDecodeServer(ctx, l, set.Given("--host") || set.Given("--port"))
+	s, err := f.newDecodeServer(ctx, stderr, l, set.Given("--host") || set.Given("--port"))
 	if err != nil {
 		l.Close()
 		return err
@@ -158,12 +160,12 @@ type decodeServer struct {
 }
 
 // newDecodeServer starts to answer on l: 503 until the model is loaded.
-func (f *decodeFlags) newDecodeServer(ctx context.Context, l net.Listener, tcp bool) (*decodeServer, error) {
+func (f *decodeFlags) newDecodeServer(ctx context.Context, stderr io.Writer, l net.Listener, tcp bool) (*decodeServer, error) {
 	keys, err := f.keys()
 	if err != nil {
 		return nil, err
 	}
-	s := &decodeServer{log: newLogger(*f.logFormat, *f.verbose), engine: remote.NewHandler(), actions: control.NewHandler(), unix: l, served: make(chan error, 2)}
+	s := &decodeServer{log: newLogger(stderr, *f.logFormat, *f.verbose), engine: remote.NewHandler(), actions: control.NewHandler(), unix: l, served: make(chan error, 2)}
 	if tcp {
 		if s.tcp, err = listen(ctx, *f.host, *f.port, keys); err != nil {
 			return nil, err

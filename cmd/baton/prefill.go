@@ -89,14 +89,14 @@ func (f *prefillFlags) enter() error {
 	defer source.Close()
 	// Decoders hand over a descriptor for each block, all of a prompt's at once.
 	if err := shm.CheckFileLimit(1 << 10); err != nil {
-		newLogger(*f.logFormat, *f.verbose).Warn("long prompts may fail", "reason", err)
+		newLogger(os.Stderr, *f.logFormat, *f.verbose).Warn("long prompts may fail", "reason", err)
 	}
 	return sandbox.Enter(sandbox.Config{Files: []*os.File{socket, source.File()}, Nice: *f.nice, None: *f.noSandbox})
 }
 
 // provide works for the decoder that the socket leads to, or those.
 func (f *prefillFlags) provide(ctx context.Context, inside *sandbox.State, trust []handoff.Trust) error {
-	log := newLogger(*f.logFormat, *f.verbose)
+	log := newLogger(os.Stderr, *f.logFormat, *f.verbose)
 	socket, weights := inside.Files[0], inside.Files[1]
 	name := *f.model
 	if name == "" {

@@ -59,7 +59,8 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log := newLogger(*f.logFormat, *f.verbose)
+	ctx, out, stderr := outliveReader(ctx, out)
+	log := newLogger(stderr, *f.logFormat, *f.verbose)
 	plan, err := f.plan(set)
 	if err != nil {
 		l.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -88,15 +89,15 @@ func newAPIFlags(s *cli.Set) apiFlags {
 	}
 }
 
-func newLogger(format string, verbose bool) *slog.Logger {
+func newLogger(w io.Writer, format string, verbose bool) *slog.Logger {
 	opt := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if verbose {
 		opt.Level = slog.LevelDebug
 	}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, opt))
+		return slog.New(slog.NewJSONHandler(w, opt))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, opt))
+	return slog.New(slog.NewTextHandler(w, opt))
 }
 
 // keys reads the accepted API keys.

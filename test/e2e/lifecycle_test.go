@@ -3,9 +3,11 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -208,5 +210,54 @@ func TestHealthUnderLoad(t *testing.T) {
 	}
 	if polls["before"] == 0 {
 		t.Error("no round of /health, /metrics and /slots was answered before the first prompt was done")
+	}
+}
+
+// The end of whoever reads the output, such as tee at an interrupt of the terminal, cuts no
+// answer off, and leaves nothing behind.
+func TestOutlivesItsReader(t *testing.T) {
+	base, err := os.MkdirTemp("", "rd") // a short path, for the sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(base)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	s := &server{client: http.DefaultClient, cmd: exec.Command(batonBin, "serve", "--port", "0"), out: &output{}, exited: make(chan struct{})}
+	s.cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+base)
+	s.cmd.Stdout, s.cmd.Stderr = w, w
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	go func() {
+		_ = s.cmd.Wait() // the state is read from cmd.ProcessState
+		close(s.exited)
+	}()
+	t.Cleanup(func() { s.stop(t) })
+	read := make(chan struct{}) // the pipe is read until its reader is to end
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(s.out, r)
+	}()
+	if s.url, err = waitHealthy(s.out.String, s.exited); err != nil {
+		t.Fatalf("%v; its output:\n%s", err, s.out)
+	}
+	body := s.open(t, 300)
+	defer body.Close()
+	r.Close()
+	<-read
+	if err := s.cmd.Process.Signal(os.Interrupt); err != nil { // which it logs
+		t.Fatal(err)
+	}
+	if _, done, err := events(body); err != nil || !done {
+		t.Errorf("the running answer was cut off: done %v, error %v", done, err)
+	}
+	s.wait(t)
+	if left, err := os.ReadDir(base); err != nil || len(left) != 0 {
+		t.Errorf("left in the run directory's place: %v, %v", left, err)
 	}
 }
