@@ -182,7 +182,7 @@ type Result struct {
 
 // Timings are measured, never estimated.
 type Timings struct {
-	Queue      time.Duration // submitted to started
+	Queue      time.Duration // submitted to started, without Handoff
 	CacheN     int           // prompt tokens whose cells were reused
 	PromptN    int           // prompt tokens processed here; those of Handoff are not
 	Prompt     time.Duration // started to the logits of the last prompt token

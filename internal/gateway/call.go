@@ -23,6 +23,7 @@ type call struct {
 	arrived time.Time
 	slot    int            // -1: none yet
 	started time.Time      // when it got its slot
+	given   time.Time      // when the decoder got it
 	handoff engine.Handoff // how its cells got there
 }
 
@@ -99,6 +100,7 @@ func (c *call) open() (engine.Stream, error) {
 		if err := c.awaitDecoder(); err != nil {
 			return nil, err
 		}
+		c.given = time.Now()
 		st, err := c.e.opt.Decoder.Generate(c.ctx, &c.req)
 		if err == nil || n == maxOpen || engine.AsError(err).Code != engine.CodeAway || c.ctx.Err() != nil {
 			return st, err
@@ -169,10 +171,12 @@ func drain(st engine.Stream) {
 	}
 }
 
-// timings adds what happened before the decoder got the request. The decoder finds
-// adopted cells in its cache and counts them there.
+// timings adds what happened before the decoder got the request: what was not a handoff
+// that brought cells was waiting, for a slot, in line for the provider, for one that did
+// not deliver, or for the decoder. The decoder finds adopted cells in its cache and counts
+// them there.
 func (c *call) timings(t engine.Timings) engine.Timings {
-	t.Queue += c.started.Sub(c.arrived) // and what the decoder counted itself
+	t.Queue += c.given.Sub(c.arrived) - c.handoff.Took - c.handoff.Prefill // and what the decoder counted itself
 	t.Handoff = c.handoff
 	t.CacheN = max(t.CacheN-c.handoff.Cells, 0)
 	return t

@@ -293,6 +293,35 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// The time that a provider took which brought nothing does not vanish: it was waited for.
+func TestLostTimeIsWaiting(t *testing.T) {
+	const lost = 30 * time.Millisecond
+	a := works(0)
+	a.wait = func(context.Context, int, *Share) (*Progress, error) {
+		time.Sleep(lost)
+		return nil, &Refused{Action: "wait", Status: 409, Code: "provider_unreachable", Reason: "it has gone"}
+	}
+	s := newSetup(t, 1, a)
+	begun := time.Now()
+	_, r := finish(t, generate(t, s.e, request("one", 1, long(600, 0)...)))
+	if took := time.Since(begun); r.Timings.Queue < lost || r.Timings.Queue > took+time.Millisecond { // the fake decoder's own
+		t.Errorf("waited %v, want %v to %v", r.Timings.Queue, lost, took)
+	}
+
+	// What it took to bring cells is the handoff's, and only that.
+	full := works(0).wait
+	a.wait = func(ctx context.Context, slot int, share *Share) (*Progress, error) {
+		time.Sleep(lost)
+		return full(ctx, slot, share)
+	}
+	begun = time.Now()
+	_, r = finish(t, generate(t, s.e, request("two", 1, long(600, 1)...)))
+	tm, took := r.Timings, time.Since(begun)
+	if sum := tm.Queue + tm.Handoff.Took + tm.Handoff.Prefill; tm.Handoff.Prefill < lost || sum > took+time.Millisecond {
+		t.Errorf("waited %v, handoff %v, prefill %v: more than %v", tm.Queue, tm.Handoff.Took, tm.Handoff.Prefill, took)
+	}
+}
+
 // A slot whose last request was cancelled may still be busy for a step.
 func TestSlotStillBusy(t *testing.T) {
 	a := works(0)
