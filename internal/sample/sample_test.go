@@ -185,6 +185,7 @@ func TestLogprobs(t *testing.T) {
 func TestTopKAgainstSort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		logits := rapid.SliceOfN(rapid.SampledFrom([]float32{-2, -1, 0, .5, 1, 3}), 1, 60).Draw(t, "logits")
+		logits = slices.Repeat(logits, rapid.IntRange(1, 12).Draw(t, "repeats")) // more than a stretch
 		k := rapid.IntRange(1, 70).Draw(t, "k")
 		var all []candidate
 		for i, l := range logits {
@@ -203,7 +204,22 @@ func TestTopKAgainstSort(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Fatalf("got %v, want %v", got, want)
 		}
+		if id, ok := argmax(logits); !ok || id != all[0].id {
+			t.Fatalf("argmax %d %t, want %d", id, ok, all[0].id)
+		}
 	})
+}
+
+func TestArgmaxOfNothing(t *testing.T) {
+	inf, nan := float32(math.Inf(-1)), float32(math.NaN())
+	for _, logits := range [][]float32{nil, {inf}, {nan, nan}, slices.Repeat([]float32{inf, nan}, 20)} {
+		if id, ok := argmax(logits); ok {
+			t.Errorf("argmax(%v) = %d", logits, id)
+		}
+	}
+	if id, ok := argmax([]float32{nan, inf, -3, nan}); !ok || id != 2 {
+		t.Errorf("argmax %d %t, want 2", id, ok)
+	}
 }
 
 func BenchmarkNext(b *testing.B) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"baton/internal/engine"
+	"baton/internal/kernel"
 )
 
 // byLogit orders candidates from the most likely down, ties by token id, so that the
@@ -17,20 +18,22 @@ func byLogit(a, b candidate) int {
 	return cmp.Compare(a.id, b.id)
 }
 
+// stretch is the number of logits that topK looks at together.
+const stretch = 256
+
 // argmax returns the first of the largest logits; ok is false when there is none
 // above -Inf.
 func argmax(logits []float32) (id int32, ok bool) {
-	best, at := float32(math.Inf(-1)), -1
-	for i, l := range logits {
-		if l > best {
-			best, at = l, i
-		}
+	at := kernel.ArgMax(logits)
+	if at < 0 || math.IsInf(float64(logits[at]), -1) {
+		return -1, false
 	}
-	return int32(at), at >= 0
+	return int32(at), true
 }
 
 // topK appends the k best tokens with a logit of at least floor (and above -Inf) to
-// dst, best first. A heap of the k best so far lets one pass over the vocabulary do.
+// dst, best first. A heap of the k best so far lets one pass over the vocabulary do, and
+// once it is full, most stretches of the vocabulary have nothing that could enter it.
 func topK(dst []candidate, logits []float32, k int, floor float32) []candidate {
 	if k >= len(logits) {
 		for i, l := range logits {
@@ -41,17 +44,23 @@ func topK(dst []candidate, logits []float32, k int, floor float32) []candidate {
 		slices.SortFunc(dst, byLogit)
 		return dst
 	}
-	for i, l := range logits {
-		if !(l >= floor) || math.IsInf(float64(l), -1) {
+	for i := 0; i < len(logits); i += stretch {
+		s := logits[i:min(i+stretch, len(logits))]
+		if len(dst) == k && !(kernel.Max(s) > dst[0].logit) {
 			continue
 		}
-		c := candidate{id: int32(i), logit: l}
-		if len(dst) < k {
-			dst = append(dst, c)
-			up(dst)
-		} else if l > dst[0].logit { // on a tie the earlier id stays
-			dst[0] = c
-			down(dst)
+		for j, l := range s {
+			if !(l >= floor) || math.IsInf(float64(l), -1) {
+				continue
+			}
+			c := candidate{id: int32(i + j), logit: l}
+			if len(dst) < k {
+				dst = append(dst, c)
+				up(dst)
+			} else if l > dst[0].logit { // on a tie the earlier id stays
+				dst[0] = c
+				down(dst)
+			}
 		}
 	}
 	slices.SortFunc(dst, byLogit)
