@@ -176,6 +176,17 @@ copy: \
 	VPDPBUSD.BCST (4*(k))(SI)(DX*2), W, Z18; \
 	VPDPBUSD.BCST (4*(k))(SI)(R14*1), W, Z19
 
+// With one token the products of odd steps are summed in Z17, which INIT1TWICE clears and
+// ADD1TWICE adds: a chain of eight VPDPBUSD would be waited for.
+#define DOT1ODD(k, W) \
+	VPDPBUSD.BCST (4*(k))(SI), W, Z17
+#define INIT1TWICE(off) \
+	INIT1(off); \
+	VPXORD Z17, Z17, Z17
+#define ADD1TWICE \
+	VPADDD Z17, Z16, Z16; \
+	ADD1
+
 // INIT1, INIT2, INIT4 start the integer sums with the correction at off of the actBlock.
 #define INIT1(off) \
 	VPBROADCASTD off(SI), Z16

@@ -7,10 +7,10 @@
 // Q8_0: f16 scale, 32 signed bytes. The weights become unsigned by flipping their top
 // bits (w+128); n128 of the activations undoes that.
 
-// WEIGHTS gives the eight registers of a block's weights to OP. It also prefetches the
+// WEIGHTS gives the eight registers of a block's weights to OP and OQ in turn. It also prefetches the
 // same block of the rows ahead, 544 bytes; spread out, since a burst of prefetches holds
 // up the loads behind it.
-#define WEIGHTS(OP) \
+#define WEIGHTS(OP, OQ) \
 	ROWS16(2); \
 	PREFETCHT1 (R15); \
 	TRANSPOSE(Z8, Z9, Z10, Z11); \
@@ -21,10 +21,10 @@
 	VPXORD Z31, Z11, Z11; \
 	PREFETCHT1 128(R15); \
 	OP(0, Z8); \
-	OP(1, Z9); \
+	OQ(1, Z9); \
 	PREFETCHT1 192(R15); \
 	OP(2, Z10); \
-	OP(3, Z11); \
+	OQ(3, Z11); \
 	PREFETCHT1 256(R15); \
 	ROWS16(18); \
 	PREFETCHT1 320(R15); \
@@ -36,17 +36,17 @@
 	VPXORD Z31, Z15, Z15; \
 	PREFETCHT1 448(R15); \
 	OP(4, Z12); \
-	OP(5, Z13); \
+	OQ(5, Z13); \
 	PREFETCHT1 512(R15); \
 	OP(6, Z14); \
-	OP(7, Z15); \
+	OQ(7, Z15); \
 	ADDQ $544, R15
 
 #define CONSTANTS \
 	MOVL $0x80808080, AX; \
 	VPBROADCASTD AX, Z31
 
-#define NARROW(ZERO, INIT, DOT, ADD, STORE) \
+#define NARROW(ZERO, INIT, DOT, DOTODD, ADD, STORE) \
 	MOVQ a+0(FP), DI; \
 	LOAD_ROWS; \
 	LOAD_TOKENS; \
@@ -56,7 +56,7 @@
 block: \
 	INIT(actBlock_n128); \
 	RING_AHEAD(0, 34) \
-	WEIGHTS(DOT); \
+	WEIGHTS(DOT, DOTODD); \
 	VCVTPH2PS ring-256(SP)(BX*1), Z24; \
 	ADD; \
 	RING_NEXT; \
@@ -71,15 +71,15 @@ block: \
 
 // func q8_0x1AVX512(a *tileArgs)
 TEXT ·q8_0x1AVX512(SB), 0, $272-8
-	NARROW(ZERO1, INIT1, DOT1, ADD1, STORE1)
+	NARROW(ZERO1, INIT1TWICE, DOT1, DOT1ODD, ADD1TWICE, STORE1)
 
 // func q8_0x2AVX512(a *tileArgs)
 TEXT ·q8_0x2AVX512(SB), 0, $272-8
-	NARROW(ZERO2, INIT2, DOT2, ADD2, STORE2)
+	NARROW(ZERO2, INIT2, DOT2, DOT2, ADD2, STORE2)
 
 // func q8_0x4AVX512(a *tileArgs)
 TEXT ·q8_0x4AVX512(SB), 0, $272-8
-	NARROW(ZERO4, INIT4, DOT4, ADD4, STORE4)
+	NARROW(ZERO4, INIT4, DOT4, DOT4, ADD4, STORE4)
 
 #define KEEP(k, W) \
 	VMOVDQU64 W, (64*k)(SI)
@@ -93,7 +93,7 @@ TEXT ·q8_0PanelAVX512(SB), 0, $272-8
 	RING_START(0, 34)
 block:
 	RING_AHEAD(0, 34)
-	WEIGHTS(KEEP)
+	WEIGHTS(KEEP, KEEP)
 	VCVTPH2PS ring-256(SP)(BX*1), Z24
 	VMOVUPS Z24, 512(SI)
 	RING_NEXT
