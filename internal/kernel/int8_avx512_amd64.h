@@ -164,9 +164,7 @@ copy: \
 
 // Tokens t = 0-3 sum integers in Z16-Z19 and float32 in Z20-Z23.
 
-// DOT1, DOT2, DOT4 add the products of step k (columns 4k to 4k+3) for so many tokens.
-#define DOT1(k, W) \
-	VPDPBUSD.BCST (4*(k))(SI), W, Z16
+// DOT2 and DOT4 add the products of step k (columns 4k to 4k+3) for so many tokens.
 #define DOT2(k, W) \
 	VPDPBUSD.BCST (4*(k))(SI), W, Z16; \
 	VPDPBUSD.BCST (4*(k))(SI)(DX*1), W, Z17
@@ -176,20 +174,7 @@ copy: \
 	VPDPBUSD.BCST (4*(k))(SI)(DX*2), W, Z18; \
 	VPDPBUSD.BCST (4*(k))(SI)(R14*1), W, Z19
 
-// With one token the products of odd steps are summed in Z17, which INIT1TWICE clears and
-// ADD1TWICE adds: a chain of eight VPDPBUSD would be waited for.
-#define DOT1ODD(k, W) \
-	VPDPBUSD.BCST (4*(k))(SI), W, Z17
-#define INIT1TWICE(off) \
-	INIT1(off); \
-	VPXORD Z17, Z17, Z17
-#define ADD1TWICE \
-	VPADDD Z17, Z16, Z16; \
-	ADD1
-
-// INIT1, INIT2, INIT4 start the integer sums with the correction at off of the actBlock.
-#define INIT1(off) \
-	VPBROADCASTD off(SI), Z16
+// INIT2 and INIT4 start the integer sums with the correction at off of the actBlock.
 #define INIT2(off) \
 	VPBROADCASTD off(SI), Z16; \
 	VPBROADCASTD off(SI)(DX*1), Z17
@@ -246,11 +231,11 @@ copy: \
 	VMOVUPS Z22, (AX); \
 	VMOVUPS Z23, (AX)(BX*1)
 
-// The kernels for one token do not transpose the weights. A register holds 64 weights of
-// one row, VPDPBUSD leaves its 16 partial sums of 4 columns, and these are added up for
-// 16 rows together. While they fit 16 bits (4 products in one sum, or 8), packing halves
-// the registers and VPMADDWD with Z29, 1 in each 16 bits, adds neighbours: less than half
-// as many shuffles as transposing the weights takes.
+// The kernels for one token do not transpose the weights. A register holds weights of one
+// row (Q4_K, Q6_K) or 16 bytes of each of four rows, VPDPBUSD leaves partial sums in its
+// 16 lanes, and these are added up for 16 rows together. While they fit 16 bits, packing
+// halves the registers and VPMADDWD with Z29, 1 in each 16 bits, adds neighbours: less
+// than half as many shuffles as transposing the weights takes.
 
 // TWOROWS adds neighbours among the sums of two rows: each 128-bit lane of A then has
 // two of them for either row.
