@@ -28,6 +28,7 @@ func benchHandoff(ctx context.Context, args []string, out io.Writer) error {
 		mode    = s.Choice("--handoff", "", []string{"leased", "sealed", "attached"}, "trust mode")
 		threads = s.Int("-t --threads", "", "N", runtime.GOMAXPROCS(0), 1, 1024, "threads")
 		peer    = s.String("--peer", "", "llama=PATH", "", "measure llama.cpp's save and restore, too (peers/llama's llamapeer)")
+		madeUp  = s.Bool("--made-up", "", "replay rows that mean nothing instead of computing them, which takes minutes for long prompts")
 		pace    = s.Bool("--pace", "", "measure the gaps between the tokens of an answer instead")
 		nice    = s.Int("--nice", "", "N", 10, 0, 19, "with --pace: how much the provider gives way")
 		asJSON  = s.Bool("--json", "", "print JSON")
@@ -67,7 +68,7 @@ func benchHandoff(ctx context.Context, args []string, out io.Writer) error {
 		return errors.Join(bench.WritePace(out, results), err)
 	}
 	results, err := bench.MeasureHandoffs(ctx, bench.HandoffOptions{
-		Baton: self, Model: *path, Sizes: lengths, Reps: *reps, Trust: trust, Threads: *threads, Llama: llama, Log: log,
+		Baton: self, Model: *path, Sizes: lengths, Reps: *reps, Trust: trust, Threads: *threads, Llama: llama, MadeUp: *madeUp, Log: log,
 	})
 	if *asJSON {
 		return errors.Join(bench.WriteJSON(out, results), err)

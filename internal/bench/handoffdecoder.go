@@ -79,7 +79,7 @@ func startDecoder(ctx context.Context, path, model string, ctxSize, slots, threa
 	if err != nil {
 		return nil, err
 	}
-	files := filepath.Join(dir, "files") // without it no slot could be erased
+	files := filepath.Join(dir, filesDir) // without it no slot could be erased
 	if err := os.Mkdir(files, 0o700); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -139,6 +139,11 @@ func (d *decoderProcess) stop() error {
 	d.http.CloseIdleConnections()
 	return errors.Join(d.child.stop(), os.RemoveAll(d.dir))
 }
+
+// files is where the decoder saves slots to and restores them from.
+func (d *decoderProcess) files() string { return filepath.Join(d.dir, filesDir) }
+
+const filesDir = "files"
 
 // action performs an action on slot 0.
 func (d *decoderProcess) action(ctx context.Context, name string, body, answer any) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"runtime"
@@ -16,6 +17,7 @@ import (
 	"baton/internal/kv"
 	"baton/internal/load"
 	"baton/internal/model"
+	"baton/internal/quant"
 	"baton/internal/statefile"
 )
 
@@ -23,15 +25,17 @@ import (
 // so that it is treated as that is.
 const providerName = "cpu"
 
-// replayer is a provider that computes the rows of one prompt once, and then copies them
-// into the blocks of every order.
+// replayer is a provider that computes the rows of one prompt once, or makes them up, and
+// then copies them into the blocks of every order.
 type replayer struct {
 	model  *model.Model
 	layout *kv.Layout
 	params map[string]string
 	trust  handoff.Trust
-	pool   *kernel.Pool
-	keys   *model.KeyRows
+	// fingerprint of the model, for files
+	fingerprint string
+	pool        *kernel.Pool
+	keys        *model.KeyRows
 
 	blocks *kv.Pool
 	rows   *kv.Sequence // the computed ones
@@ -54,12 +58,16 @@ func newReplayer(b *load.Bundle, threads int, trust handoff.Trust) (*replayer, e
 		return nil, err
 	}
 	m := b.Model
+	fingerprint, err := m.Fingerprint()
+	if err != nil {
+		return nil, err
+	}
 	layout, err := kv.NewLayout(kv.Config{Layers: m.Layers, KVHeads: m.KVHeads, HeadDim: m.HeadDim})
 	if err != nil {
 		return nil, err
 	}
 	return &replayer{
-		model: m, layout: layout, params: params, trust: trust, pool: kernel.NewPool(threads), keys: model.NewKeyRows(m),
+		model: m, layout: layout, params: params, trust: trust, fingerprint: fingerprint, pool: kernel.NewPool(threads), keys: model.NewKeyRows(m),
 		orders: make(chan replayed, 1),
 	}, nil
 }
@@ -78,14 +86,20 @@ func (r *replayer) close() (err error) {
 	return err
 }
 
-// compute fills cells of this process's own with the rows of tokens.
+// makeRoom makes cells of this process's own for n tokens, twice.
+func (r *replayer) makeRoom(n int) (err error) {
+	if r.blocks, err = kv.NewPool(r.layout, kv.Options{MaxBlocks: 2 * r.layout.BlocksFor(n)}); err != nil {
+		return err
+	}
+	r.rows, r.copy = r.blocks.NewSequence(), r.blocks.NewSequence()
+	return nil
+}
+
+// compute fills cells with the rows of tokens.
 func (r *replayer) compute(tokens []int32) (time.Duration, error) {
-	blocks, err := kv.NewPool(r.layout, kv.Options{MaxBlocks: 2 * r.layout.BlocksFor(len(tokens))})
-	if err != nil {
+	if err := r.makeRoom(len(tokens)); err != nil {
 		return 0, err
 	}
-	r.blocks = blocks
-	r.rows, r.copy = blocks.NewSequence(), blocks.NewSequence()
 	runner := model.NewRunner(r.model, r.pool, 256)
 	began := time.Now()
 	for from := 0; from < len(tokens); {
@@ -99,6 +113,42 @@ func (r *replayer) compute(tokens []int32) (time.Duration, error) {
 		from = to
 	}
 	return time.Since(began), nil
+}
+
+// makeUp fills cells with rows that mean nothing, but for those that are checked, the K
+// rows of layer 0: moving them takes as long as moving others, and making them does not.
+func (r *replayer) makeUp(tokens []int32) error {
+	err := r.makeRoom(len(tokens))
+	if err == nil {
+		err = r.rows.Append(tokens...)
+	}
+	if err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(uint64(len(tokens)), 9))
+	noise := make([]uint16, 4096)
+	for i := range noise {
+		noise[i] = quant.F32ToF16(float32(rng.NormFloat64()))
+	}
+	pos := 0
+	for _, run := range r.rows.Runs(0, len(tokens), nil) {
+		for layer := range r.layout.Layers {
+			for _, rows := range [][]uint16{run.K(layer), run.V(layer)} {
+				for len(rows) > 0 {
+					rows = rows[copy(rows, noise):]
+				}
+			}
+		}
+		positions := make([]int, run.Len)
+		for i := range positions {
+			positions[i] = pos + i
+		}
+		if err := r.keys.Compute(tokens[pos:pos+run.Len], positions, run.K(0)); err != nil {
+			return err
+		}
+		pos += run.Len
+	}
+	return nil
 }
 
 // connect registers with the decoder of a run directory. The function returned ends the
@@ -163,32 +213,41 @@ func (r *replayer) prefill(_ context.Context, j *handoff.Job) error {
 	return err
 }
 
-// file saves the rows to a file and restores that into other cells.
-func (r *replayer) file(ctx context.Context, dir, name string) (save, restore time.Duration, err error) {
+// save saves the rows to a file.
+func (r *replayer) save(ctx context.Context, dir, name string) (took time.Duration, err error) {
+	err = withStore(dir, func(store *statefile.Store) error {
+		began := time.Now()
+		_, err := store.Save(ctx, name, r.fingerprint, statefile.State{Layout: r.layout, Tokens: r.rows.Tokens(), Runs: r.rows.Runs(0, r.rows.Len(), nil)})
+		took = time.Since(began)
+		return err
+	})
+	return took, err
+}
+
+// restore restores a file into other cells.
+func (r *replayer) restore(ctx context.Context, dir, name string) (took time.Duration, err error) {
+	r.copy.Truncate(0)
+	err = withStore(dir, func(store *statefile.Store) error {
+		fit := statefile.Fit{Layout: r.layout, Vocab: r.model.Vocab, MaxTokens: r.rows.Len(), Model: r.fingerprint}
+		began := time.Now()
+		_, err := store.Restore(ctx, name, fit, func(tokens []int32) ([]kv.Run, error) {
+			if err := r.copy.Append(tokens...); err != nil {
+				return nil, err
+			}
+			return r.copy.Runs(0, len(tokens), nil), nil
+		})
+		took = time.Since(began)
+		return err
+	})
+	return took, err
+}
+
+func withStore(dir string, f func(*statefile.Store) error) error {
 	store, err := statefile.Open(dir)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	fingerprint, err := r.model.Fingerprint()
-	if err != nil {
-		return 0, 0, err
-	}
-	n := r.rows.Len()
-	began := time.Now()
-	if _, err := store.Save(ctx, name, fingerprint, statefile.State{Layout: r.layout, Tokens: r.rows.Tokens(), Runs: r.rows.Runs(0, n, nil)}); err != nil {
-		return 0, 0, err
-	}
-	save = time.Since(began)
-	r.copy.Truncate(0)
-	began = time.Now()
-	_, err = store.Restore(ctx, name, statefile.Fit{Layout: r.layout, Vocab: r.model.Vocab, MaxTokens: n, Model: fingerprint}, func(tokens []int32) ([]kv.Run, error) {
-		if err := r.copy.Append(tokens...); err != nil {
-			return nil, err
-		}
-		return r.copy.Runs(0, len(tokens), nil), nil
-	})
-	return save, time.Since(began), err
+	return errors.Join(f(store), store.Close())
 }
 
 // threadCPU is the CPU time of the calling thread.

@@ -19,6 +19,9 @@ func WriteHandoffs(w io.Writer, results []HandoffResult) error {
 func (r *HandoffResult) write(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "%s, %d tokens: %d cells of %.1f MiB in %d blocks, %s, medians of %d\n", r.Model, r.Tokens, r.Cells, float64(r.Bytes)/(1<<20), r.Blocks, r.Trust, r.Reps)
+	if r.MadeUp {
+		fmt.Fprintln(tw, "rows are made up: they move like others, and mean nothing")
+	}
 	fmt.Fprintf(tw, "step\tms\trange\twhat\n")
 	for _, s := range r.Steps {
 		between := "-"
