@@ -200,6 +200,7 @@ func (s *decodeServer) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/engine/", s.engine)
 	mux.Handle("POST /slots/{id}", slotActions(s.api, s.actions))
+	mux.HandleFunc("GET /providers", s.actions.Providers)
 	mux.Handle("/", s.api)
 	return mux
 }

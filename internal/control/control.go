@@ -5,6 +5,7 @@
 //	POST /slots/{id}?action=wait     wait for that, for some time
 //	POST /slots/{id}?action=adopt    take the cells of a share into the slot
 //	POST /slots/{id}?action=release  give a share back
+//	GET  /providers                  who can fill cells
 //
 // It translates between JSON and package handoff, and knows neither models nor blocks.
 package control
@@ -79,12 +80,43 @@ func (h *Handler) ConnState(c net.Conn, state http.ConnState) {
 	}
 }
 
-// ServeHTTP performs an action.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// loaded returns what there is once the model is loaded, or nil after it has answered that
+// it is not.
+func (h *Handler) loaded(w http.ResponseWriter) *backend {
 	b := h.backend.Load()
 	if b == nil {
 		w.Header().Set("Retry-After", "1")
 		writeJSON(w, http.StatusServiceUnavailable, errorBody(errors.New("control: the model is still being loaded")))
+	}
+	return b
+}
+
+// Provider is an element of the answer to GET /providers.
+type Provider struct {
+	Name    string `json:"name"`
+	PID     int    `json:"pid"` // 0: not known
+	Trust   string `json:"trust"`
+	Foreign bool   `json:"foreign"`
+	Busy    bool   `json:"busy"`
+}
+
+// Providers lists the providers that are registered.
+func (h *Handler) Providers(w http.ResponseWriter, _ *http.Request) {
+	b := h.loaded(w)
+	if b == nil {
+		return
+	}
+	list := []Provider{}
+	for _, p := range b.table.Providers() {
+		list = append(list, Provider{p.Name(), p.PID(), p.Policy().Trust.String(), p.Policy().Foreign, p.Busy()})
+	}
+	writeJSON(w, http.StatusOK, list)
+}
+
+// ServeHTTP performs an action.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b := h.loaded(w)
+	if b == nil {
 		return
 	}
 	answer, err := b.act(r)

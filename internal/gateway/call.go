@@ -25,6 +25,7 @@ type call struct {
 	started time.Time      // when it got its slot
 	given   time.Time      // when the decoder got it
 	handoff engine.Handoff // how its cells got there
+	missed  string         // the code of why not all of them, if that was tried
 }
 
 func newCall(ctx context.Context, e *Engine, r *engine.Request) *call {
@@ -63,7 +64,7 @@ func (c *call) serve() *engine.Result {
 
 	c.handoff.Route = engine.RouteLocal
 	if h := c.e.opt.Handoff; h != nil {
-		c.handoff = h.perform(c.ctx, &c.req, c.progress)
+		c.handoff, c.missed = h.perform(c.ctx, &c.req, c.progress)
 	}
 	c.req.Handoff = c.handoff
 	if c.ctx.Err() != nil {
@@ -149,6 +150,9 @@ func (c *call) relay(st engine.Stream) *engine.Result {
 		if ev.Kind == engine.Done {
 			r := *ev.Result
 			r.Slot, r.Timings = c.slot, c.timings(r.Timings)
+			if c.missed != "" { // the last token is the decoder's in any case
+				c.e.opt.Handoff.counts.reprefill(c.missed, r.Timings.PromptN-1)
+			}
 			return &r
 		}
 		c.Send(ev)

@@ -70,29 +70,41 @@ type Actions interface {
 // which ends with a request that is cancelled.
 type Control struct {
 	clients []*http.Client // by slot
+	other   *http.Client   // for what belongs to no slot
 }
 
 // NewControl returns the control of a decoder that listens on socket and has that many
 // slots. It connects when it is first needed.
 func NewControl(socket string, slots int) *Control {
-	c := &Control{clients: make([]*http.Client, slots)}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}
+	client := func() *http.Client {
+		return &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1, DisableCompression: true, DialContext: dial}}
+	}
+	c := &Control{clients: make([]*http.Client, slots), other: client()}
 	for i := range c.clients {
-		c.clients[i] = &http.Client{Transport: &http.Transport{
-			MaxConnsPerHost:    1,
-			DisableCompression: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return new(net.Dialer).DialContext(ctx, "unix", socket)
-			},
-		}}
+		c.clients[i] = client()
 	}
 	return c
 }
 
 // Close closes the connections.
 func (c *Control) Close() {
-	for _, client := range c.clients {
+	for _, client := range append(c.clients, c.other) {
 		client.CloseIdleConnections()
 	}
+}
+
+// Registered is a provider that is registered with the decoder.
+type Registered struct {
+	Name string `json:"name"`
+	PID  int    `json:"pid"`
+}
+
+// Providers lists those that are registered.
+func (c *Control) Providers(ctx context.Context) (list []Registered, err error) {
+	return list, c.exchange(ctx, c.other, http.MethodGet, "providers", "http://decoder/providers", nil, &list)
 }
 
 // Share implements Actions.
@@ -145,17 +157,22 @@ func digest(prompt []int32) string {
 // maxAnswer bounds the answer to an action, in bytes: a share lists its blocks.
 const maxAnswer = 16 << 20
 
+// do performs an action on a slot.
 func (c *Control) do(ctx context.Context, slot int, action string, body []byte, out any) error {
+	url := fmt.Sprintf("http://decoder/slots/%d?action=%s", slot, action)
+	return c.exchange(ctx, c.clients[slot], http.MethodPost, action, url, body, out)
+}
+
+func (c *Control) exchange(ctx context.Context, client *http.Client, method, action, url string, body []byte, out any) error {
 	unreachable := func(err error) error {
 		return &Refused{Action: action, Code: codeUnreachable, Reason: "the decoder did not answer: " + err.Error()}
 	}
-	url := fmt.Sprintf("http://decoder/slots/%d?action=%s", slot, action)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return unreachable(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := c.clients[slot].Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return unreachable(err)
 	}

@@ -83,6 +83,12 @@ func TestControl(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 
+	answer = `[{"name": "cpu", "pid": 7, "trust": "leased"}]`
+	list, err := c.Providers(t.Context())
+	if err != nil || len(list) != 1 || list[0] != (Registered{"cpu", 7}) || got.URL != "GET /providers" {
+		t.Errorf("%+v, %v by %s", list, err, got.URL)
+	}
+
 	answer = `{}`
 	if err := c.Release(t.Context(), 0, share); err != nil {
 		t.Error(err)

@@ -55,47 +55,49 @@ const (
 const hangs = 2 * time.Second
 
 // perform brings as many of the prompt's cells as it can into the slot of r, which the
-// caller holds. What it cannot bring the decoder computes: there is no error. progress is
-// told how many cells were cached, and how many there are by now.
-func (h *Handoff) perform(ctx context.Context, r *engine.Request, progress func(cached, filled int)) engine.Handoff {
+// caller holds. What it cannot bring the decoder computes: there is no error, but missed
+// is the code of what went wrong. progress is told how many cells were cached, and how
+// many there are by now.
+func (h *Handoff) perform(ctx context.Context, r *engine.Request, progress func(cached, filled int)) (out engine.Handoff, missed string) {
 	local := engine.Handoff{Route: engine.RouteLocal}
 	if !r.CachePrompt || len(r.Prompt)-1 < h.opt.MinTokens {
 		h.counts.result(engine.RouteLocal, resultChosen)
-		return local
+		return local, ""
 	}
 	turn, ok := h.line.join(r.Prompt, h.opt.MinTokens)
 	if !ok {
 		h.counts.result(engine.RouteLocal, resultBusy)
-		return local
+		return local, ""
 	}
 	defer h.line.leave(turn)
 	if turn.wait(ctx) != nil {
-		return local
+		return local, ""
 	}
-	out, err := h.shared(ctx, r, progress)
+	out, missed, err := h.shared(ctx, r, progress)
 	switch {
 	case ctx.Err() != nil: // nobody is left to have it; not worth a line
 		h.counts.result(engine.RouteShared, resultCancelled)
 	case err != nil:
 		h.fellBack(r, err)
+		missed = codeOf(err)
 	}
-	return out
+	return out, missed
 }
 
 // shared is the route by descriptors.
-func (h *Handoff) shared(ctx context.Context, r *engine.Request, progress func(cached, filled int)) (engine.Handoff, error) {
-	out := engine.Handoff{Route: engine.RouteLocal}
+func (h *Handoff) shared(ctx context.Context, r *engine.Request, progress func(cached, filled int)) (out engine.Handoff, missed string, _ error) {
+	out = engine.Handoff{Route: engine.RouteLocal}
 	start := time.Now()
 	share, err := h.share(ctx, r)
 	if err != nil {
 		if codeOf(err) == codeGone && time.Since(start) > hangs {
 			h.restart("it did not take a prompt")
 		}
-		return out, err
+		return out, "", err
 	}
 	if share.Route == string(engine.RouteLocal) {
 		h.counts.result(engine.RouteLocal, resultChosen)
-		return out, nil
+		return out, "", nil
 	}
 	begun := time.Now()
 	end, err := h.await(ctx, r.Slot, share, progress)
@@ -103,7 +105,7 @@ func (h *Handoff) shared(ctx context.Context, r *engine.Request, progress func(c
 		if ctx.Err() != nil {
 			h.release(r.Slot, share)
 		}
-		return out, err
+		return out, "", err
 	}
 	filled := time.Now()
 	adopted, err := h.opt.Actions.Adopt(ctx, r.Slot, share, r.Prompt)
@@ -111,14 +113,14 @@ func (h *Handoff) shared(ctx context.Context, r *engine.Request, progress func(c
 		if ctx.Err() != nil {
 			h.release(r.Slot, share)
 		}
-		return out, err
+		return out, "", err
 	}
 	if adopted.Cells == 0 {
 		why := end.Stopped
 		if why == "" {
 			why = "the provider filled no cell"
 		}
-		return out, &Refused{Action: "adopt", Code: codeShort, Reason: why}
+		return out, "", &Refused{Action: "adopt", Code: codeShort, Reason: why}
 	}
 	done := time.Now()
 	out = engine.Handoff{
@@ -128,8 +130,7 @@ func (h *Handoff) shared(ctx context.Context, r *engine.Request, progress func(c
 	h.counts.phase("share", begun.Sub(start))
 	h.counts.phase("prefill", out.Prefill)
 	h.counts.phase("adopt", done.Sub(filled))
-	h.done(r, share, end, out)
-	return out, nil
+	return out, h.done(r, share, end, out), nil
 }
 
 // pollEvery is how often a provider's progress is looked at.
@@ -186,23 +187,23 @@ func (h *Handoff) release(slot int, share *Share) {
 	_ = h.opt.Actions.Release(ctx, slot, share) // it expires if this fails
 }
 
-// done tells of a handoff that brought cells.
-func (h *Handoff) done(r *engine.Request, share *Share, end *Progress, out engine.Handoff) {
+// done tells of a handoff that brought cells; missed is why not all of them.
+func (h *Handoff) done(r *engine.Request, share *Share, end *Progress, out engine.Handoff) (missed string) {
 	args := []any{"route", string(out.Route), "trust", out.Trust, "provider", share.Provider, "request", r.ID,
 		"cached", share.Pos0, "prefill_ms", milliseconds(out.Prefill)}
 	result := resultOK
-	if missing := len(r.Prompt) - 1 - share.Pos0 - out.Cells; missing > 0 {
-		result = resultPartial
+	if lack := len(r.Prompt) - 1 - share.Pos0 - out.Cells; lack > 0 {
+		result, missed = resultPartial, codeShort
 		why := end.Stopped
 		if why == "" {
 			why = "the provider filled fewer cells"
 		}
-		args = append(args, "missing", missing, "reason", why)
-		h.counts.reprefill(codeShort, missing)
+		args = append(args, "missing", lack, "reason", why)
 	}
 	h.counts.result(out.Route, result)
 	h.counts.copied(out.BytesCopied)
 	h.opt.Logger.Info(fmt.Sprintf("handoff: %d cells, %.2f ms, %d bytes copied", out.Cells, milliseconds(out.Took), out.BytesCopied), args...)
+	return missed
 }
 
 // fellBack tells of a handoff that brought nothing.
@@ -210,7 +211,6 @@ func (h *Handoff) fellBack(r *engine.Request, err error) {
 	code := codeOf(err)
 	h.counts.result(engine.RouteShared, resultFailed)
 	h.counts.refusal(code)
-	h.counts.reprefill(code, len(r.Prompt)-1)
 	h.opt.Logger.Warn("handoff: none, the decoder processes the prompt itself", "route", string(engine.RouteLocal),
 		"provider", h.opt.Provider, "request", r.ID, "tokens", len(r.Prompt), "code", code, "reason", err.Error())
 	if code == codeExpired {

@@ -57,7 +57,7 @@ func Start(ctx context.Context, opt ProcessOptions) (*Processes, error) {
 	}
 	p := &Processes{decoder: supervise.Start(supervise.Config{
 		Name: "decoder", Command: opt.Decoder, Required: true, Log: opt.Logger,
-		Ready: func(ctx context.Context) error {
+		Ready: func(ctx context.Context, _ int) error {
 			_, err := remote.Dial(ctx, opt.Socket) // answers once its model is loaded
 			return err
 		},
@@ -100,11 +100,37 @@ func (p *Processes) startProvider(opt ProcessOptions) {
 			}
 			return opt.Provider.Command(ctx)
 		},
+		Ready: func(ctx context.Context, pid int) error { return awaitProvider(ctx, p.control, pid, opt.Logger) },
 	})
 	p.handoff = NewHandoff(HandoffOptions{
 		Actions: p.control, Provider: opt.Provider.Name, MinTokens: opt.Provider.MinTokens,
 		Restart: p.provider.Restart, Stall: opt.Provider.Stall, Logger: opt.Logger,
 	})
+}
+
+const (
+	registerLimit = 30 * time.Second // for a provider to load its model
+	registerPoll  = 20 * time.Millisecond
+)
+
+// awaitProvider waits until the process pid is registered with the decoder.
+func awaitProvider(ctx context.Context, c *Control, pid int, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, registerLimit)
+	defer cancel()
+	for {
+		list, err := c.Providers(ctx)
+		for _, r := range list {
+			if r.PID == pid {
+				log.Info("prompts can be handed over", "provider", r.Name, "pid", pid)
+				return nil
+			}
+		}
+		select {
+		case <-time.After(registerPoll):
+		case <-ctx.Done():
+			return errors.Join(errors.New("it has not registered with the decoder"), err)
+		}
+	}
 }
 
 // err says why the decoder cannot be used at the moment, without paths: everybody may
@@ -124,7 +150,14 @@ func (p *Processes) Collectors() []prometheus.Collector {
 	if p.handoff == nil {
 		return nil
 	}
-	return p.handoff.Collectors()
+	return append(p.handoff.Collectors(), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "baton_provider_ready", Help: "1 if a provider is registered with the decoder, else 0.",
+	}, func() float64 {
+		if p.provider.State().Ready {
+			return 1
+		}
+		return 0
+	}))
 }
 
 // SlotFiles are the decoder's files for slots, if it was started with a directory for

@@ -19,11 +19,12 @@ import (
 	"baton/internal/supervise"
 )
 
-// roleEnv makes the test binary a process of a server: "decoder SOCKET" or "provider".
+// roleEnv makes the test binary a process of a server: "decoder SOCKET" or "provider
+// SOCKET".
 const roleEnv = "BATON_TEST_GATEWAY"
 
-// play is a decoder that has no model, with a control API that knows no provider; or a
-// provider that does nothing.
+// play is a decoder that has no model, whose control API can hand nothing over; or a
+// provider that does nothing but to register, which it does with a file.
 func play(role string) int {
 	role, arg, _ := strings.Cut(role, " ")
 	switch role {
@@ -31,6 +32,9 @@ func play(role string) int {
 		fmt.Fprintln(os.Stderr, "baton: the model is broken")
 		return 1
 	case "provider":
+		if os.WriteFile(arg+".provider", fmt.Appendf(nil, `[{"name":"cpu","pid":%d}]`, os.Getpid()), 0o600) != nil {
+			return 9
+		}
 		time.Sleep(time.Hour)
 	case "decoder":
 		return playDecoder(arg)
@@ -61,6 +65,9 @@ func playDecoder(socket string) int {
 		w.WriteHeader(http.StatusBadGateway)
 		fmt.Fprint(w, `{"error":{"code":"provider_unreachable","message":"nobody is registered"}}`)
 	})
+	mux.HandleFunc("GET /providers", func(w http.ResponseWriter, r *http.Request) {
+		http.ServeFile(w, r, socket+".provider")
+	})
 	go http.Serve(l, mux)
 	_, _ = io.Copy(io.Discard, os.NewFile(3, "lifeline"))
 	return 0
@@ -69,7 +76,7 @@ func playDecoder(socket string) int {
 // as plays a role in a child with a lifeline.
 func as(role string) Command {
 	return func(context.Context) (*supervise.Command, error) {
-		return &supervise.Command{Env: append(os.Environ(), roleEnv+"="+role), Lifeline: role != "provider"}, nil
+		return &supervise.Command{Env: append(os.Environ(), roleEnv+"="+role), Lifeline: !strings.HasPrefix(role, "provider")}, nil
 	}
 }
 
@@ -104,7 +111,7 @@ func TestProcesses(t *testing.T) {
 	log, logger := newLog()
 	p := startProcesses(t, ProcessOptions{
 		Socket: socket, Decoder: as("decoder " + socket), Logger: logger,
-		Provider: &Provider{Name: "cpu", Command: as("provider"), MinTokens: 512},
+		Provider: &Provider{Name: "cpu", Command: as("provider " + socket), MinTokens: 512},
 	})
 	if err := p.Engine.Err(); err != nil {
 		t.Errorf("after the start: %v", err)

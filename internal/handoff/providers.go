@@ -59,6 +59,14 @@ func (p *Provider) Name() string { return p.hello.Name }
 // Hello is what it said of itself.
 func (p *Provider) Hello() Hello { return p.hello }
 
+// PID is the number of its process, as the kernel tells it; 0 if that is not known.
+func (p *Provider) PID() int {
+	if p.process == nil {
+		return 0
+	}
+	return p.process.pid
+}
+
 // Policy is how it is treated.
 func (p *Provider) Policy() Policy { return p.policy }
 

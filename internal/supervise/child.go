@@ -17,15 +17,15 @@ type Config struct {
 	// Command says what to run; it is asked before every start. An error is treated
 	// like a start that failed. It may wait for what the child needs, until ctx ends.
 	Command func(ctx context.Context) (*Command, error)
-	// Ready waits until the child is of use. Its context ends with the child. Nil: a
-	// child is ready once it runs.
-	Ready func(ctx context.Context) error
+	// Ready waits until the child, whose process is pid, is of use. Its context ends with
+	// the child; an error ends the child. Nil: a child is ready once it runs.
+	Ready func(ctx context.Context, pid int) error
 	// Required: a child that ends before it was ready for the first time is not started
 	// again; Wait returns why. What is wrong then is most likely the command line.
 	Required bool
 	// MinPause and MaxPause bound the time before a restart, which doubles each time;
-	// default 100 ms and 5 s. It starts over after a child that was ready for ten times
-	// the last pause.
+	// default 100 ms and 5 s. It starts over after a child that was ready for at least
+	// twice as long, so that what works most of the time is there most of the time.
 	MinPause, MaxPause time.Duration
 	// Changed, if set, is called when the child has become ready (true) and when a
 	// child that was ready has ended (false), one call at a time.
@@ -176,7 +176,7 @@ func (c *Child) supervise() {
 			c.giveUp(err)
 			return
 		}
-		if ready && lived >= 10*pause {
+		if ready && lived >= 2*pause {
 			pause = c.cfg.MinPause
 		}
 		c.cfg.Log.Error("a child process ended and is started again", "process", c.cfg.Name, "error", err, "in", pause.String())
@@ -227,7 +227,7 @@ func (c *Child) once() (ready bool, lived time.Duration, err error) {
 		if c.cfg.Ready == nil {
 			answer <- nil
 		} else {
-			answer <- c.cfg.Ready(ctx)
+			answer <- c.cfg.Ready(ctx, r.pid)
 		}
 	})
 	var since time.Time

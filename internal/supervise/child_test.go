@@ -229,7 +229,7 @@ func TestRestart(t *testing.T) {
 // been ready is started again.
 func TestRequired(t *testing.T) {
 	c := supervise.Start(supervise.Config{Name: "kid", Required: true, Command: command("fail no such model"),
-		Ready: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+		Ready: func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }})
 	err := c.Wait(withLimit(t))
 	var end *supervise.Ended
 	if !errors.As(err, &end) || end.Name != "kid" || end.Status != "exit status 1" || end.Last != "no such model" {
@@ -250,7 +250,10 @@ func TestRequired(t *testing.T) {
 func TestNotReady(t *testing.T) {
 	tries := make(chan struct{}, 100)
 	c := supervise.Start(supervise.Config{Name: "kid", Command: command("sleep"), MinPause: time.Millisecond,
-		Ready: func(context.Context) error {
+		Ready: func(_ context.Context, pid int) error {
+			if err := syscall.Kill(pid, 0); err != nil {
+				t.Errorf("process %d: %v", pid, err)
+			}
 			tries <- struct{}{}
 			return errors.New("it does not answer")
 		}})
@@ -300,7 +303,7 @@ func TestLogs(t *testing.T) {
 	if line := rec.until(t, "one line"); !strings.Contains(line, `level=INFO msg="one line" process=kid cells=7 ms=1.5 who=me`) {
 		t.Errorf("record %s", line)
 	}
-	if line := rec.until(t, "not a record"); !strings.Contains(line, `level=WARN msg="not a record" process=kid`) {
+	if line := rec.until(t, "not a record"); !strings.Contains(line, `level=INFO msg="not a record" process=kid`) {
 		t.Errorf("line %s", line)
 	}
 	if line := rec.until(t, "xxxx"); len(line) > 70<<10 || len(line) < 60<<10 {

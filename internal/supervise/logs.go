@@ -78,7 +78,7 @@ func (l *logs) line(b []byte) {
 		return
 	}
 	l.words = text
-	l.log.Warn(text)
+	l.log.Info(text)
 }
 
 // note sets the child's last words.

@@ -164,7 +164,7 @@ type Ended struct {
 }
 
 func (e *Ended) Error() string {
-	if e.Last == "" {
+	if e.Last == "" || e.Status == "exit status 0" {
 		return e.Name + ": " + e.Status
 	}
 	return e.Name + ": " + e.Status + ": " + e.Last

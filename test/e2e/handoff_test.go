@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -24,11 +25,10 @@ func serverWith(t testing.TB, env []string, args ...string) *server {
 	return s
 }
 
-// providerReady waits until the server's provider has said that it is ready, for the nth
-// time.
+// providerReady waits until prompts can be handed over, for the nth time.
 func (s *server) providerReady(t testing.TB, n int) {
 	t.Helper()
-	for end := time.Now().Add(startLimit); strings.Count(s.out.String(), "provider=cpu model=") < n; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(startLimit); strings.Count(s.out.String(), "prompts can be handed over") < n; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("the provider is not ready for the %d. time:\n%s", n, s.out)
 		}
@@ -231,4 +231,121 @@ func TestProviderKilled(t *testing.T) {
 		s.alive(t)
 	}
 	leak.check(t)
+}
+
+// A program that is not ours gets the prompts: here our own provider, under another name
+// and for one prompt only, which the decoder takes for somebody else's.
+func TestForeignProgram(t *testing.T) {
+	s := startServer(t, "--prefill", "exec:"+batonBin+" prefill --fds 3 --name npu --trust sealed", "--prefill-min-tokens", "100")
+	s.providerReady(t, 1)
+	for _, g := range goldenPrompts(t) {
+		if len(g.Tokens) < 1000 {
+			continue
+		}
+		o := s.mustPost(t, "/completion", map[string]any{"prompt": g.Text, "n_predict": 32, "temperature": 0})
+		if got := o.str("content"); got != g.Answer {
+			t.Errorf("text %q, want %q", got, g.Answer)
+		}
+		if o.str("timings", "route") != "shared" || o.str("timings", "trust") != "sealed" || o.num("timings", "prompt_n") != 1 {
+			t.Errorf("timings %v", o["timings"])
+		}
+	}
+
+	r := runBaton(t, startLimit, "serve", "--port", "0", "--prefill", "exec:/no/such/program")
+	if r.code <= 0 || !strings.Contains(r.out, "/no/such/program") {
+		t.Errorf("a program that is not there: exit code %d: %s", r.code, r.out)
+	}
+}
+
+// Many handoffs and many dead providers leave nothing behind.
+func TestHandoffSoak(t *testing.T) {
+	if os.Getenv("BATON_SLOW") == "" {
+		t.Skip("takes minutes: BATON_SLOW=1 runs it")
+	}
+	const handoffs, kills = 1000, 200
+	local, s := startServer(t, "--prefill", "none"), startServer(t, "--prefill-min-tokens", "100")
+	s.providerReady(t, 1)
+	random := rand.New(rand.NewPCG(3, 3)) // the same moments every time
+	decoder := s.childOf(t, "decode", 0)
+	one := func(n int) {
+		t.Helper()
+		prompt := document(n, 12)
+		o := s.greedy(t, prompt, 4)
+		if n%20 == 0 {
+			if got, want := o.str("content"), local.greedy(t, prompt, 4).str("content"); got != want {
+				t.Errorf("prompt %d: text %q, want %q", n, got, want)
+			}
+		}
+	}
+	for n := range 200 { // until the cache is full
+		one(n)
+	}
+	type usage struct{ gateway, decoder, gatewayKiB, decoderKiB, goroutines int }
+	now := func() usage {
+		return usage{
+			descriptors(t, s.cmd.Process.Pid), descriptors(t, decoder.pid),
+			residentKiB(t, s.cmd.Process.Pid), residentKiB(t, decoder.pid), s.goroutines(t),
+		}
+	}
+	before := now()
+	killed, ready := 0, 1
+	for n := 200; n < 200+handoffs; n++ {
+		if (n-200)*kills/handoffs == killed {
+			p := s.childOf(t, "prefill", 0)
+			time.AfterFunc(time.Duration(random.IntN(40))*time.Millisecond, func() { _ = syscall.Kill(p.pid, syscall.SIGKILL) })
+			one(n)
+			killed++
+			ready++
+			s.providerReady(t, ready)
+			continue
+		}
+		one(n)
+	}
+	s.healthy(t)
+	var after usage
+	for end := time.Now().Add(stopLimit); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if after = now(); after.gateway <= before.gateway && after.decoder <= before.decoder && after.goroutines <= before.goroutines {
+			break
+		}
+	}
+	t.Logf("before %+v, after %+v, %d providers killed", before, after, killed)
+	if after.gateway > before.gateway || after.decoder > before.decoder || after.goroutines > before.goroutines {
+		t.Error("descriptors or goroutines are left")
+	}
+	if after.gatewayKiB > before.gatewayKiB*3/2 || after.decoderKiB > before.decoderKiB*3/2 {
+		t.Error("memory has grown")
+	}
+}
+
+// residentKiB is the resident memory of a process.
+func residentKiB(t testing.TB, pid int) (kib int) {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "VmRSS:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib
+}
+
+// goroutines is the number of them in the server's own process.
+func (s *server) goroutines(t testing.TB) (n int) {
+	t.Helper()
+	resp, err := s.send(t.Context(), "GET", "/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	page, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "\ngo_goroutines ")
+	if _, err := fmt.Sscan(rest, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
