@@ -26,17 +26,20 @@ import (
 // prefillFlags is what "baton prefill" is told.
 type prefillFlags struct {
 	model, name, trust, connect, listen, logFormat *string
+	out, tokens                                    *string
 	fd, modelFD, threads, microBatch, nice         *int
 	noSandbox, verbose                             *bool
 }
 
 func newPrefillFlags() (*cli.Set, *prefillFlags) {
 	s := cli.NewSet("prefill", "[options]", "Processes prompts for a decoder in another process: writes their KV rows into the decoder's memory.\n"+
-		"One of --connect, --listen and --fds says where the decoder is.")
+		"One of --connect, --listen and --fds says where the decoder is; with --out it is a file that a decoder restores.")
 	return s, &prefillFlags{
 		connect:    s.String("--connect", "", "PATH", "", "connect to the decoder's socket for providers, and end when it does"),
 		listen:     s.String("--listen", "", "PATH", "", "wait for decoders at this socket, in a directory of mode 0700"),
 		fd:         s.Int("--fds", "", "N", -1, -1, 1<<20, "process one prompt for the decoder at the other end of this inherited socket, and end"),
+		out:        s.String("--out", "", "FILE", "", "process the token ids of --tokens alone, write the state of their cells to FILE in llama.cpp's format, and end"),
+		tokens:     s.String("--tokens", "", "FILE", "-", "token ids for --out, numbers separated by anything else; -: from standard input"),
 		model:      s.String("-m --model", "BATON_MODEL LLAMA_ARG_MODEL", "FILE", "", "GGUF file, the decoder's; without it the built-in demo model"),
 		modelFD:    s.Int("--model-fd", "", "N", -1, -1, 1<<20, "inherited descriptor of the model's file, which -m only names then"),
 		name:       s.String("--name", "", "NAME", "cpu", "name to register with"),
@@ -63,6 +66,9 @@ func prefill(ctx context.Context, args []string, out io.Writer) error {
 	trust, err := parseTrusts(*f.trust)
 	if err != nil {
 		return asUsage(err)
+	}
+	if *f.out != "" {
+		return f.writeState(ctx, out)
 	}
 	inside, err := sandbox.Inside()
 	if err != nil {
@@ -156,7 +162,7 @@ func (f *prefillFlags) openSocket() (*os.File, error) {
 		}
 	}
 	if given != 1 {
-		return nil, fmt.Errorf("%w: baton prefill needs one of --connect, --listen and --fds", errUsage)
+		return nil, fmt.Errorf("%w: baton prefill needs one of --connect, --listen, --fds and --out", errUsage)
 	}
 	switch {
 	case *f.connect != "":

@@ -47,8 +47,8 @@ type Provider struct {
 	runs   []kv.Run
 }
 
-// New returns a provider of m, which stays the caller's and must outlive it. Close it.
-func New(m *model.Model, o Options) (*Provider, error) {
+// fill sets what is left to its default, and checks the rest.
+func (o *Options) fill() error {
 	if o.Name == "" {
 		o.Name = "cpu"
 	}
@@ -65,7 +65,15 @@ func New(m *model.Model, o Options) (*Provider, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Threads < 1 || o.MicroBatch < 1 {
-		return nil, fmt.Errorf("provider: %d threads and micro-batches of %d tokens, expected at least 1 each", o.Threads, o.MicroBatch)
+		return fmt.Errorf("provider: %d threads and micro-batches of %d tokens, expected at least 1 each", o.Threads, o.MicroBatch)
+	}
+	return nil
+}
+
+// New returns a provider of m, which stays the caller's and must outlive it. Close it.
+func New(m *model.Model, o Options) (*Provider, error) {
+	if err := o.fill(); err != nil {
+		return nil, err
 	}
 	params, err := m.HandoffParams()
 	if err != nil {
