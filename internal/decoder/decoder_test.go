@@ -434,3 +434,28 @@ func BenchmarkGenerate(b *testing.B) {
 		b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "tokens/s")
 	}
 }
+
+// What is cached of a prompt never takes the room that the request needs: in a pool of one
+// block, a prompt that begins like the one before is processed anew, and says so; one that
+// goes on where that ended is not.
+func TestCacheGivesWayToTheRequest(t *testing.T) {
+	d := start(t, Options{Slots: 1, KVBytes: 4 << 20})
+	if n := d.blocks.Stats().Limit; n != 1 {
+		t.Fatalf("%d blocks, want 1", n)
+	}
+	first := golden(t)[2].Tokens
+	a := ask(t, d, greedy(first, 8))
+	more := append(append(append([]int32{}, first...), a.tokens...), 5, 6, 7)
+	b := ask(t, d, greedy(more, 8))
+	if want := len(first) + len(a.tokens) - 1; b.Err != nil || b.Timings.CacheN != want { // the last token's cell was never filled
+		t.Errorf("extended: %d cached, want %d; %v", b.Timings.CacheN, want, b.Err)
+	}
+	other := append(append([]int32{}, first[:10]...), golden(t)[3].Tokens[:600]...)
+	c := ask(t, d, greedy(other, 8))
+	if c.Err != nil || c.Timings.CacheN != 0 || c.Timings.PromptN != len(other) || !strings.Contains(c.Recompute, "no room") {
+		t.Errorf("diverging: %v; %d cached, %d processed, %q", c.Err, c.Timings.CacheN, c.Timings.PromptN, c.Recompute)
+	}
+	if got := d.Stats().Recomputed["crowded"]; got != uint64(len(other)) {
+		t.Errorf("%d tokens processed again for want of room, want %d", got, len(other))
+	}
+}

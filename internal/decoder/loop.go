@@ -142,17 +142,36 @@ func (d *Decoder) admit() {
 			left = append(left, t)
 			continue
 		}
-		limit := len(t.Prompt) - 1 // the last token is processed anew for its logits
-		if !t.CachePrompt {
-			limit = 0
-		}
-		seq, match := d.index.Attach(t.Prompt, limit)
+		seq, match := d.begin(t)
 		s.drop() // after Attach: its cells are this request's now, or stay cached
 		s.start(t, d, seq, match)
 		d.admitted(s)
 	}
 	clear(d.queue[len(left):])
 	d.queue = left
+}
+
+// begin starts a sequence for t with what is cached of its prompt. Cells that are reused
+// hold whole blocks, of which the request may use but a few cells: they are given up where
+// the request has room in the pool only without them.
+func (d *Decoder) begin(t *task) (*kv.Sequence, kv.Match) {
+	limit := len(t.Prompt) - 1 // the last token is processed anew for its logits
+	if !t.CachePrompt {
+		limit = 0
+	}
+	seq, match := d.index.Attach(t.Prompt, limit)
+	blocks := d.blocks.Stats().Limit
+	most := min(d.opt.Ctx, blocks*d.blocks.Layout().CellsPerBlock)
+	if t.MaxTokens >= 0 {
+		most = min(most, len(t.Prompt)+t.MaxTokens)
+	}
+	if seq.Blocks()+seq.Need(most-seq.Len()) <= blocks {
+		return seq, match
+	}
+	until := seq.Len()
+	seq.Free()
+	seq, _ = d.index.Attach(t.Prompt, 0)
+	return seq, kv.Match{Reason: kv.Crowded, Until: until}
 }
 
 func (d *Decoder) freeSlot(t *task) *slot {

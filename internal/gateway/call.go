@@ -182,7 +182,8 @@ func drain(st engine.Stream) {
 func (c *call) timings(t engine.Timings) engine.Timings {
 	t.Queue += c.given.Sub(c.arrived) - c.handoff.Took - c.handoff.Prefill // and what the decoder counted itself
 	t.Handoff = c.handoff
-	t.CacheN = max(t.CacheN-c.handoff.Cells, 0)
+	t.Handoff.Cells = min(c.handoff.Cells, t.CacheN) // it may have had no room for them
+	t.CacheN -= t.Handoff.Cells
 	return t
 }
 

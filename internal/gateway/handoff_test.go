@@ -293,6 +293,16 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// Cells that were handed over but that the decoder could not use were not used.
+func TestNoRoomForTheCells(t *testing.T) {
+	s := newSetup(t, 1, works(0))
+	s.d.cached = 0 // it has processed all of the prompt itself
+	_, r := finish(t, generate(t, s.e, request("one", 1, long(600, 0)...)))
+	if tm := r.Timings; tm.Handoff.Cells != 0 || tm.CacheN != 0 || tm.PromptN != 600 {
+		t.Errorf("cached %d + handed over %d + processed %d, want 0 + 0 + 600", tm.CacheN, tm.Handoff.Cells, tm.PromptN)
+	}
+}
+
 // The time that a provider took which brought nothing does not vanish: it was waited for.
 func TestLostTimeIsWaiting(t *testing.T) {
 	const lost = 30 * time.Millisecond
@@ -353,6 +363,7 @@ func TestHangs(t *testing.T) {
 		return &Adopted{Cells: 256, Trust: "leased"}, nil
 	}
 	s = newSetup(t, 1, a)
+	s.d.cached = 256
 	text, r := finish(t, generate(t, s.e, request("one", 1, long(600, 0)...)))
 	if text != "a" || r.Timings.Handoff.Cells != 256 || len(s.restarts) != 1 {
 		t.Errorf("%q, %+v, ended %d times", text, r.Timings.Handoff, len(s.restarts))

@@ -64,7 +64,7 @@ func TestMatchReasons(t *testing.T) {
 	if m := x.Lookup(append(tokens(0, 10), 300), 11); m.Cached != 200 || m.Tokens != 10 || m.Reason != Diverged {
 		t.Errorf("%+v, want to differ from 200", m)
 	}
-	names := []string{"none", "full", "extended", "diverged", "evicted", "scattered", "reason(6)"}
+	names := []string{"none", "full", "extended", "diverged", "evicted", "scattered", "crowded", "reason(7)"}
 	for i, want := range names {
 		if got := Reason(i).String(); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -19,9 +19,11 @@ const (
 	Evicted
 	// Scattered: more is cached, but in too many short blocks to be worth it.
 	Scattered
+	// Crowded: more is cached, but the pool is too small to go on beside it.
+	Crowded
 )
 
-var reasonNames = [...]string{"none", "full", "extended", "diverged", "evicted", "scattered"}
+var reasonNames = [...]string{"none", "full", "extended", "diverged", "evicted", "scattered", "crowded"}
 
 // String is the reason as a metric label.
 func (r Reason) String() string {
@@ -35,7 +37,7 @@ func (r Reason) String() string {
 type Match struct {
 	Tokens int // the first that many tokens are in the cache
 	Reason Reason
-	// Until is the position up to which more was or is cached (Evicted, Scattered).
+	// Until is the position up to which more was or is cached (Evicted, Scattered, Crowded).
 	Until int
 	// Cached and Wanted are the tokens at position Tokens (Diverged).
 	Cached, Wanted int32
@@ -51,6 +53,8 @@ func (m Match) Why() string {
 		return fmt.Sprintf("tokens %d to %d were cached, but had to make room for other requests", m.Tokens, m.Until-1)
 	case Scattered:
 		return fmt.Sprintf("tokens %d to %d are cached, but in too many short blocks", m.Tokens, m.Until-1)
+	case Crowded:
+		return fmt.Sprintf("tokens %d to %d are cached, but there is no room for the rest beside the blocks that they are in", m.Tokens, m.Until-1)
 	}
 	return ""
 }

@@ -72,6 +72,13 @@ func (s *Sequence) Reserve(n int) error {
 	return nil
 }
 
+// Need is how many blocks n more tokens take that the sequence does not hold yet.
+func (s *Sequence) Need(n int) int {
+	cells := s.pool.layout.CellsPerBlock
+	n -= s.tailRoom() + len(s.spare)*cells
+	return max(n+cells-1, 0) / cells
+}
+
 // tailRoom is how many cells can be appended in the last block: those behind its filled
 // ones, if the sequence ends there and may fill them.
 func (s *Sequence) tailRoom() int {
