@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -192,5 +193,31 @@ func TestPrefillOnce(t *testing.T) {
 	checkFilled(t, d, table, g[2], handoff.Request{Provider: p.Name()})
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, log)
+	}
+}
+
+// A prompt that was processed into a file is restored by a decoder, which then processes
+// one token of it.
+func TestPrefillToFile(t *testing.T) {
+	g, err := demo.Golden()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := json.Marshal(g[2].Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd, log := prefillCommand(t, "--out", filepath.Join(dir, "recall.bin"))
+	cmd.Stdin = bytes.NewReader(ids)
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	s := startServer(t, "--slot-save-path", dir, "--prefill", "none", "-t", "1")
+	defer s.stop(t)
+	s.mustPost(t, "/slots/1?action=restore", object{"filename": "recall.bin"})
+	r := s.mustPost(t, "/completion", object{"prompt": g[2].Tokens, "n_predict": 32, "temperature": 0, "id_slot": 1})
+	if got := r.str("content"); got != g[2].Answer || r.num("timings", "prompt_n") != 1 {
+		t.Errorf("%q after %d prompt tokens, want %q after 1", got, r.num("timings", "prompt_n"), g[2].Answer)
 	}
 }
