@@ -48,7 +48,7 @@ const (
 	maxWideRows   = 32
 	maxWideTokens = 6
 	panelBlocks   = 128      // unpacked at once: some 150 KB, which stay in the second-level cache
-	prefetchBytes = 16 << 10 // how far ahead, at least
+	prefetchBytes = 24 << 10 // how far ahead, at least
 	actBlockBytes = unsafe.Sizeof(actBlock{})
 )
 
