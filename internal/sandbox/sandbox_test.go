@@ -144,6 +144,9 @@ func probes(memory int) []probe {
 			if err != nil {
 				return err
 			}
+			if flags&unix.O_CREAT != 0 {
+				_ = unix.Unlink(path)
+			}
 			return unix.Close(fd)
 		}}
 	}
@@ -153,7 +156,7 @@ func probes(memory int) []probe {
 	list := []probe{
 		open("read a file", "/etc/passwd", unix.O_RDONLY),
 		open("list a directory", "/", unix.O_RDONLY|unix.O_DIRECTORY),
-		open("write a file", os.TempDir()+"/sandbox-test", unix.O_WRONLY|unix.O_CREAT),
+		open("write a file", fmt.Sprintf("%s/sandbox-test-%d-%d", os.TempDir(), os.Getpid(), unix.Gettid()), unix.O_WRONLY|unix.O_CREAT),
 		open("reopen memory", fmt.Sprintf("/proc/self/fd/%d", memory), unix.O_RDONLY),
 		open("reopen memory for writing", fmt.Sprintf("/proc/self/fd/%d", memory), unix.O_RDWR),
 		call("make a Unix socket", unix.SYS_SOCKET, unix.AF_UNIX, unix.SOCK_STREAM, 0),
