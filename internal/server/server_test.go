@@ -33,7 +33,7 @@ func start(t *testing.T, cfg server.Config, e *servertest.Engine) *started {
 		s.SetBackend(server.Backend{Engine: e, Tokenizer: servertest.Tokenizer{}, Template: servertest.Template{}})
 	}
 	ts := httptest.NewServer(s)
-	client := &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: &http.Transport{}, Timeout: 2 * time.Minute}
 	t.Cleanup(func() {
 		client.CloseIdleConnections()
 		ts.Close()
