@@ -99,7 +99,7 @@ func (p *pair) share(t testing.TB, tokens []int32) (a control.ShareAnswer) {
 func (p *pair) answer(t testing.TB, tokens []int32, n int) object {
 	t.Helper()
 	return p.mustPost(t, "/completion", map[string]any{
-		"prompt": tokens, "id_slot": 0, "n_predict": n, "temperature": 0, "ignore_eos": true, "n_probs": 5,
+		"prompt": tokens, "id_slot": 0, "n_predict": n, "temperature": 0, "ignore_eos": true, "n_probs": 5, "return_tokens": true,
 	})
 }
 
