@@ -26,10 +26,8 @@ func (f *prefillFlags) writeState(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if *f.nice > 0 {
-		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, *f.nice); err != nil {
-			return fmt.Errorf("giving way to other processes: %w", err)
-		}
+	if err := giveWay(*f.nice); err != nil {
+		return err
 	}
 	source, err := openSource(*f.modelFD, *f.model)
 	if err != nil {
@@ -61,6 +59,28 @@ func (f *prefillFlags) writeState(ctx context.Context, out io.Writer) error {
 	}
 	_, err = fmt.Fprintf(out, "%s: %d tokens, %d bytes\n", *f.out, info.Tokens, info.Bytes)
 	return err
+}
+
+// giveWay lowers the priority of all threads of this process; those that come later
+// inherit it. (On Linux a priority belongs to a thread.)
+func giveWay(nice int) error {
+	if nice == 0 {
+		return nil
+	}
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return fmt.Errorf("giving way to other processes: %w", err)
+	}
+	for _, t := range tasks {
+		tid, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return fmt.Errorf("giving way to other processes: thread %q has no number", t.Name())
+		}
+		if err := unix.Setpriority(unix.PRIO_PROCESS, tid, nice); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("giving way to other processes: %w", err)
+		}
+	}
+	return nil
 }
 
 // maxTokenFile bounds a list of token ids, in bytes.
