@@ -411,6 +411,31 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
+// BenchmarkMatMulCached has its weights in the second-level cache: what the kernels compute,
+// whatever the memory does.
+func BenchmarkMatMulCached(b *testing.B) {
+	p := NewPool(1)
+	defer p.Close()
+	for _, typ := range int8Types {
+		w := randomMatrix(b, typ, 512, 1024, 1)
+		for _, n := range []int{1, 510} {
+			b.Run(fmt.Sprintf("%s/n=%d", typ, n), func(b *testing.B) {
+				var a Acts
+				a.Set(normals(1, n*w.Cols, 1), n, w.Cols)
+				dst := make([]float32, n*w.Rows)
+				for b.Loop() {
+					if err := MatMul(p, &a, Out{dst, w.Rows, &w}); err != nil {
+						b.Fatal(err)
+					}
+				}
+				rate := float64(b.N) / b.Elapsed().Seconds() / 1e9
+				b.ReportMetric(rate*float64(len(w.Data)), "GB/s")
+				b.ReportMetric(rate*float64(w.Rows*w.Cols*n), "GMAC/s")
+			})
+		}
+	}
+}
+
 // benchMatMul goes over copies of w, so that small matrices come from memory too.
 func benchMatMul(b *testing.B, w *Matrix, n, threads int) {
 	copies := max(1, 96<<20/len(w.Data))
