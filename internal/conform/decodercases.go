@@ -498,7 +498,7 @@ func (f *fakeProvider) shareBusy() (*answer, error) {
 	}()
 	defer func() {
 		cancel()
-		<-ended // with the error of the cancel
+		_ = <-ended // with the error of the cancel
 		busy.api.CloseIdleConnections()
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			if is, err := f.isBusy(); err != nil || !is {

@@ -11,19 +11,26 @@ type pace struct {
 	perToken time.Duration // smoothed cost of a prompt token; 0: not known yet
 }
 
-// Pieces are never smaller, or the weights would be read for next to nothing.
-const minPiece = 16
+const (
+	// Pieces are never smaller, or the weights would be read for next to nothing.
+	minPiece = 16
+	// firstPiece is processed before anything is known about the cost of a token.
+	firstPiece = 64
+	// longestStep is how long a step may take when no answer waits for it: a request that
+	// is cancelled keeps its slot for so long, and a new one waits for so long.
+	longestStep = time.Second
+)
 
 // room is the number of prompt tokens that the next step may process beside the given
 // number of generating slots.
 func (p *pace) room(generating, microBatch int) int {
 	room := microBatch - generating
-	if generating == 0 {
-		return room
+	target, piece := longestStep, firstPiece
+	if generating > 0 {
+		target, piece = p.target, minPiece
 	}
-	piece := minPiece
 	if p.perToken > 0 {
-		piece = max(minPiece, int(p.target/p.perToken))
+		piece = max(minPiece, int(target/p.perToken))
 	}
 	return min(room, piece)
 }
