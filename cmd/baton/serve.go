@@ -128,6 +128,9 @@ func (f *serveFlags) startBackend(ctx context.Context, set *cli.Set, plan *prefi
 	if b.dir, err = rundir.Open(*f.runDir); err != nil {
 		return b, err
 	}
+	if err = b.dir.Claim(); err != nil { // or we would talk to the decoder of another server
+		return b, err
+	}
 	b.processes, err = gateway.Start(ctx, gateway.ProcessOptions{
 		Socket: b.dir.Socket(controlSocket), Decoder: f.decoder(b, set, plan), Provider: f.provider(b, set, plan), Logger: log,
 	})

@@ -133,6 +133,7 @@ func splitNames(s string) (names []string) {
 
 // listen listens on a TCP address, which without keys must be on this machine only.
 func listen(ctx context.Context, host string, port int, keys []string) (net.Listener, error) {
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]") // as addresses of IPv6 stand in URLs
 	if err := server.CheckExposure(host, keys); err != nil {
 		return nil, fmt.Errorf("%w (--api-key-file FILE)", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -352,6 +353,19 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// Ruling all tokens out is the caller's mistake.
+func TestBiasAgainstEverything(t *testing.T) {
+	d := start(t, Options{Slots: 1})
+	r := greedy(golden(t)[0].Tokens, 4)
+	for id := range int32(d.model.Vocab) {
+		r.Sampling.LogitBias = append(r.Sampling.LogitBias, engine.TokenBias{Token: id, Bias: float32(math.Inf(-1))})
+	}
+	a := ask(t, d, r)
+	if e := engine.AsError(a.Err); a.Reason != engine.Failed || e.Code != engine.CodeBadRequest || e.Param != "logit_bias" {
+		t.Errorf("%s: %v", a.Reason, a.Err)
 	}
 }
 

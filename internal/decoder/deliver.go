@@ -19,6 +19,11 @@ func (d *Decoder) choose(s *slot, logits []float32) {
 		d.rawRow = raw
 	}
 	id, ok := s.sampler.Next(logits)
+	if !ok && len(s.Sampling.LogitBias) > 0 {
+		d.fail(s, &engine.Error{Code: engine.CodeBadRequest, Param: "logit_bias",
+			Message: "logit_bias leaves no token to choose from: allow at least one"})
+		return
+	}
 	if !ok {
 		d.finish(s, engine.Result{Reason: engine.Failed, Err: &engine.Error{Code: engine.CodeInternal,
 			Message: "the model gave no finite logit: its weights may be damaged (see baton model verify)"}})

@@ -23,6 +23,7 @@ type Dir struct {
 	file  *os.File   // of the directory, locked while a socket is made
 	mu    sync.Mutex // the same between goroutines: flock holds between open files only
 	fresh bool       // removed by Close
+	claim *os.File   // locked: no other server uses the directory
 	alive *os.File   // of a fresh one, locked as long as this process lives
 }
 
@@ -154,10 +155,35 @@ func removeDead(path string) error {
 	return nil
 }
 
+// claimFile is a file whose lock says that a server has the directory to itself.
+const claimFile = ".claim"
+
+// Claim takes the directory for this process alone among those that claim it; its own
+// child processes may open it all the same. The claim ends with Close or the process. An
+// error says that another process has it.
+func (d *Dir) Claim() error {
+	f, err := os.OpenFile(filepath.Join(d.path, claimFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("rundir: %w", err)
+	}
+	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("rundir: %s is in use by another server: stop it, or choose another --run-dir", d.path)
+		}
+		return fmt.Errorf("rundir: locking %s: %w", d.path, err)
+	}
+	d.claim = f
+	return nil
+}
+
 // Close removes a fresh directory with all that is in it; another one stays as it is.
 func (d *Dir) Close() error {
 	if d.file != nil {
 		d.file.Close()
+	}
+	if d.claim != nil {
+		d.claim.Close()
 	}
 	if !d.fresh {
 		return nil

@@ -279,3 +279,21 @@ func TestManyFreshAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// Only one process at a time has a directory to itself.
+func TestClaim(t *testing.T) {
+	path := short(t)
+	first, second := open(t, path), open(t, path)
+	if err := first.Claim(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Claim(); err == nil || !strings.Contains(err.Error(), "in use by another server") {
+		t.Errorf("a second claim: %v", err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Claim(); err != nil {
+		t.Errorf("after the first has gone: %v", err)
+	}
+}
