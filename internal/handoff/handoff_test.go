@@ -260,9 +260,7 @@ func TestTurns(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if p.Busy() {
-		t.Error("the provider still has an order")
-	}
+	eventually(t, "the provider is free", func() bool { return !p.Busy() })
 }
 
 // A share that makes no progress is given up, and so is one that takes too long.
