@@ -24,8 +24,8 @@ type Config struct {
 	// again; Wait returns why. What is wrong then is most likely the command line.
 	Required bool
 	// MinPause and MaxPause bound the time before a restart, which doubles each time;
-	// default 100 ms and 5 s. It starts over after a child that was ready for at least
-	// twice as long, so that what works most of the time is there most of the time.
+	// default 100 ms and 5 s. It is at most half of the time that the child was ready, so
+	// that what works most of the time is there most of the time.
 	MinPause, MaxPause time.Duration
 	// Changed, if set, is called when the child has become ready (true) and when a
 	// child that was ready has ended (false), one call at a time.
@@ -176,8 +176,8 @@ func (c *Child) supervise() {
 			c.giveUp(err)
 			return
 		}
-		if ready && lived >= 2*pause {
-			pause = c.cfg.MinPause
+		if ready {
+			pause = min(pause, max(c.cfg.MinPause, lived/2))
 		}
 		c.cfg.Log.Error("a child process ended and is started again", "process", c.cfg.Name, "error", err, "in", pause.String())
 		select {

@@ -297,6 +297,7 @@ func TestHandoffSoak(t *testing.T) {
 			killed++
 			ready++
 			s.providerReady(t, ready)
+			time.Sleep(100 * time.Millisecond) // one that dies at once is given longer and longer pauses
 			continue
 		}
 		one(n)
