@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strconv"
@@ -33,8 +34,8 @@ func newPrefillOptions(s *cli.Set) prefillOptions {
 		nice:      s.Int("--prefill-nice", "BATON_PREFILL_NICE", "N", 10, 0, 19, "how far it gives way to the decoder"),
 		minTokens: s.Int("--prefill-min-tokens", "BATON_PREFILL_MIN_TOKENS", "N", 512, 1, 1<<30, "new tokens from which on a prompt is handed over"),
 		stall:     s.Duration("--prefill-stall", "BATON_PREFILL_STALL", "TIME", 20*time.Second, "silence after which it is taken to hang and started again; at most 25s"),
-		handoff: s.Choice("--handoff", "BATON_HANDOFF", []string{"leased", "sealed", "attached", handoffOff},
-			"how it is known that it writes no more, or no handoffs; for a program of yours always sealed"),
+		handoff: s.Choice("--handoff", "BATON_HANDOFF", []string{"leased", "sealed", "attached", handoffFile, handoffOff},
+			"how it is known that it writes no more; or by files, or no handoffs; a program of yours: always sealed"),
 		shareMax: s.Int("--share-max", "BATON_SHARE_MAX", "N", 0, 0, 1024, "prompts that may be handed over at once; 0: one a slot"),
 	}
 }
@@ -42,11 +43,22 @@ func newPrefillOptions(s *cli.Set) prefillOptions {
 // prefillPlan is what those options come to.
 type prefillPlan struct {
 	program []string // of somebody else; nil: our own
-	trust   string   // handoffOff: nothing is handed over
+	trust   string   // or one of these:
 }
 
-// handoffOff is the value of --handoff that is no trust mode.
-const handoffOff = "off"
+// Values of --handoff that are no trust modes.
+const (
+	handoffOff  = "off"
+	handoffFile = "file"
+)
+
+// memory is what the decoder is told: with files, memory is not handed over.
+func (p *prefillPlan) memory() string {
+	if p.trust == handoffFile {
+		return handoffOff
+	}
+	return p.trust
+}
 
 func (f *prefillOptions) plan(set *cli.Set) (*prefillPlan, error) {
 	p := &prefillPlan{trust: *f.handoff}
@@ -99,29 +111,42 @@ func (f *serveFlags) decoder(b *backend, set *cli.Set, plan *prefillPlan) gatewa
 		"decode", "--child", "--run-dir", b.dir.Path(), "--model", *f.model, "--model-fd", strconv.Itoa(lifelineFD+1),
 		"--ctx-size", strconv.Itoa(*f.ctx), "--parallel", strconv.Itoa(*f.slots), "--threads", strconv.Itoa(*f.engineFlags.threads),
 		"--ubatch-size", strconv.Itoa(*f.microBatch), "--kv-mib", strconv.Itoa(*f.kvMiB),
-		"--handoff", plan.trust, "--share-max", strconv.Itoa(*f.shareMax), "--slot-save-path", *f.slotSavePath,
+		"--handoff", plan.memory(), "--share-max", strconv.Itoa(*f.shareMax), "--slot-save-path", b.states,
 	)
+	env := childEnv(set)
+	if plan.trust == handoffFile {
+		env = supervise.Env(append(set.Env(), "BATON_KV_SHARE")...)
+	}
 	return func(context.Context) (*supervise.Command, error) {
-		return &supervise.Command{Args: args, Env: childEnv(set), Files: []*os.File{b.source.File()}, Lifeline: true}, nil
+		return &supervise.Command{Args: args, Env: env, Files: []*os.File{b.source.File()}, Lifeline: true}, nil
 	}
 }
 
 // provider says how the provider of a server is started; nil: there is none.
-func (f *serveFlags) provider(b *backend, set *cli.Set, plan *prefillPlan) *gateway.Provider {
+func (f *serveFlags) provider(b *backend, set *cli.Set, plan *prefillPlan, log *slog.Logger) *gateway.Provider {
 	if plan.trust == handoffOff {
 		return nil
 	}
+	const fd = 3 // the first that is inherited
 	p := &gateway.Provider{Name: ownProvider, MinTokens: *f.minTokens, Stall: *f.stall}
+	model := []string{"--model", *f.model, "--model-fd", strconv.Itoa(fd), "--threads", strconv.Itoa(*f.prefillOptions.threads)}
 	socket := b.dir.Socket(providerSocket)
 	cmd := supervise.Command{Env: childEnv(set), Nice: *f.nice}
-	if plan.program != nil {
+	switch {
+	case plan.program != nil:
 		p.Name = "" // whichever it registers under
 		cmd.Args = append([]string{connectCommand, socket}, plan.program...)
-	} else {
-		const fd = 3 // the first that is inherited
+	case plan.trust == handoffFile:
+		p.Files = &gateway.StateFiles{Dir: b.states, Logger: log, Command: func(path string) *supervise.Command {
+			once := cmd
+			once.Files = []*os.File{b.source.File()}
+			once.Args = f.ownLog(append([]string{"prefill", "--out", path, "--tokens", "-"}, model...)...)
+			return &once
+		}}
+		return p
+	default:
 		cmd.Files = []*os.File{b.source.File()}
-		cmd.Args = f.ownLog("prefill", "--connect", socket, "--name", p.Name, "--trust", plan.trust,
-			"--model", *f.model, "--model-fd", strconv.Itoa(fd), "--threads", strconv.Itoa(*f.prefillOptions.threads))
+		cmd.Args = f.ownLog(append([]string{"prefill", "--connect", socket, "--name", p.Name, "--trust", plan.trust}, model...)...)
 	}
 	p.Command = func(context.Context) (*supervise.Command, error) { return &cmd, nil }
 	return p

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
 	"time"
 
@@ -108,6 +109,8 @@ type backend struct {
 	source    *load.Source
 	text      *load.Bundle
 	dir       *rundir.Dir
+	states    string // directory of slots' files; empty: none
+	ownStates bool   // it is ours to remove
 	processes *gateway.Processes
 }
 
@@ -131,8 +134,14 @@ func (f *serveFlags) startBackend(ctx context.Context, set *cli.Set, plan *prefi
 	if err = b.dir.Claim(); err != nil { // or we would talk to the decoder of another server
 		return b, err
 	}
+	if b.states = *f.slotSavePath; b.states == "" && plan.trust == handoffFile {
+		if b.states, err = os.MkdirTemp(b.dir.Path(), "states-"); err != nil {
+			return b, err
+		}
+		b.ownStates = true
+	}
 	b.processes, err = gateway.Start(ctx, gateway.ProcessOptions{
-		Socket: b.dir.Socket(controlSocket), Decoder: f.decoder(b, set, plan), Provider: f.provider(b, set, plan), Logger: log,
+		Socket: b.dir.Socket(controlSocket), Decoder: f.decoder(b, set, plan), Provider: f.provider(b, set, plan, log), Logger: log,
 	})
 	return b, err
 }
@@ -142,6 +151,9 @@ func (b *backend) close(ctx context.Context) error {
 	var err error
 	if b.processes != nil {
 		err = b.processes.Close(ctx)
+	}
+	if b.ownStates {
+		err = errors.Join(err, os.RemoveAll(b.states))
 	}
 	if b.dir != nil {
 		err = errors.Join(err, b.dir.Close())

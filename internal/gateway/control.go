@@ -61,6 +61,8 @@ type Actions interface {
 	Wait(ctx context.Context, slot int, share *Share, limit time.Duration) (*Progress, error)
 	// Adopt puts the cells of a share into the slot.
 	Adopt(ctx context.Context, slot int, share *Share, prompt []int32) (*Adopted, error)
+	// Restore puts the cells of a state file into the slot.
+	Restore(ctx context.Context, slot int, name string) (*Restored, error)
 	// Release gives a share back.
 	Release(ctx context.Context, slot int, share *Share) error
 }
@@ -137,6 +139,12 @@ func (c *Control) Adopt(ctx context.Context, slot int, share *Share, prompt []in
 	body := fmt.Appendf(nil, `{"share_id":%s,"digest":%q}`, share.ID, digest(prompt))
 	out := new(Adopted)
 	return out, c.do(ctx, slot, "adopt", body, out)
+}
+
+// Restore implements Actions.
+func (c *Control) Restore(ctx context.Context, slot int, name string) (*Restored, error) {
+	out := new(Restored)
+	return out, c.do(ctx, slot, "restore", fmt.Appendf(nil, `{"filename":%q}`, name), out)
 }
 
 // Release implements Actions.

@@ -21,7 +21,9 @@ type HandoffOptions struct {
 	Restart func(why string)
 	// Stall is how long a provider may be silent before it is taken to hang; default 20 s,
 	// less than the decoder's own patience.
-	Stall  time.Duration
+	Stall time.Duration
+	// Files, if set, is the way for prompts when the decoder cannot share its memory.
+	Files  *StateFiles
 	Logger *slog.Logger // default: discards
 }
 
@@ -49,6 +51,9 @@ const (
 	codeExpired  = "share_expired"
 	codeGone     = "provider_unreachable"
 	codeShort    = "short_fill"
+
+	codeSharingOff  = "sharing_off"
+	codeUnshareable = "model_not_shareable"
 )
 
 // hangs is the time after which a provider that did not take a prompt is not just away.
@@ -76,7 +81,7 @@ func (h *Handoff) perform(ctx context.Context, r *engine.Request, progress func(
 	out, missed, err := h.shared(ctx, r, progress)
 	switch {
 	case ctx.Err() != nil: // nobody is left to have it; not worth a line
-		h.counts.result(engine.RouteShared, resultCancelled)
+		h.counts.result(h.route(), resultCancelled)
 	case err != nil:
 		h.fellBack(r, err)
 		missed = codeOf(err)
@@ -90,7 +95,12 @@ func (h *Handoff) shared(ctx context.Context, r *engine.Request, progress func(c
 	start := time.Now()
 	share, err := h.share(ctx, r)
 	if err != nil {
-		if codeOf(err) == codeGone && time.Since(start) > hangs {
+		switch code := codeOf(err); {
+		case h.opt.Files != nil && (code == codeSharingOff || code == codeUnshareable):
+			if out, err = h.filed(ctx, r); err == nil {
+				h.done(r, &Share{Provider: h.opt.Provider}, nil, out)
+			}
+		case code == codeGone && time.Since(start) > hangs:
 			h.restart("it did not take a prompt")
 		}
 		return out, "", err
@@ -155,6 +165,14 @@ func (h *Handoff) await(ctx context.Context, slot int, share *Share, progress fu
 	}
 }
 
+// route is the one that is not local.
+func (h *Handoff) route() engine.Route {
+	if h.opt.Files != nil {
+		return engine.RouteFile
+	}
+	return engine.RouteShared
+}
+
 func (h *Handoff) restart(why string) {
 	if h.opt.Restart != nil {
 		h.opt.Restart(why)
@@ -165,17 +183,26 @@ func (h *Handoff) restart(why string) {
 // decoder notices before its next step.
 const busyLimit = 2 * time.Second
 
-// share makes the share and waits for the provider.
-func (h *Handoff) share(ctx context.Context, r *engine.Request) (*Share, error) {
+// share makes the share.
+func (h *Handoff) share(ctx context.Context, r *engine.Request) (share *Share, err error) {
+	err = whileBusy(ctx, func() error {
+		share, err = h.opt.Actions.Share(ctx, r.Slot, h.opt.Provider, r.Prompt, h.opt.MinTokens)
+		return err
+	})
+	return share, err
+}
+
+// whileBusy repeats an action on a slot that is still busy.
+func whileBusy(ctx context.Context, act func() error) error {
 	for pause := 2 * time.Millisecond; ; pause *= 2 {
-		share, err := h.opt.Actions.Share(ctx, r.Slot, h.opt.Provider, r.Prompt, h.opt.MinTokens)
+		err := act()
 		if codeOf(err) != codeSlotBusy || pause > busyLimit/2 {
-			return share, err
+			return err
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }
@@ -187,7 +214,8 @@ func (h *Handoff) release(slot int, share *Share) {
 	_ = h.opt.Actions.Release(ctx, slot, share) // it expires if this fails
 }
 
-// done tells of a handoff that brought cells; missed is why not all of them.
+// done tells of a handoff that brought cells; missed is why not all of them, about which
+// end says more.
 func (h *Handoff) done(r *engine.Request, share *Share, end *Progress, out engine.Handoff) (missed string) {
 	args := []any{"route", string(out.Route), "trust", out.Trust, "provider", share.Provider, "request", r.ID,
 		"cached", share.Pos0, "prefill_ms", milliseconds(out.Prefill)}
@@ -209,7 +237,7 @@ func (h *Handoff) done(r *engine.Request, share *Share, end *Progress, out engin
 // fellBack tells of a handoff that brought nothing.
 func (h *Handoff) fellBack(r *engine.Request, err error) {
 	code := codeOf(err)
-	h.counts.result(engine.RouteShared, resultFailed)
+	h.counts.result(h.route(), resultFailed)
 	h.counts.refusal(code)
 	h.opt.Logger.Warn("handoff: none, the decoder processes the prompt itself", "route", string(engine.RouteLocal),
 		"provider", h.opt.Provider, "request", r.ID, "tokens", len(r.Prompt), "code", code, "reason", err.Error())

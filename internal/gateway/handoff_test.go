@@ -4,6 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"baton/internal/engine"
+	"baton/internal/supervise"
 )
 
 // fakeActions are a decoder's slot actions with a provider behind them.
@@ -24,6 +29,7 @@ type fakeActions struct {
 	sharing  int // shares that are being filled
 	most     int
 	released chan string
+	restore  func(name string) (*Restored, error)
 }
 
 func (f *fakeActions) note(format string, args ...any) {
@@ -49,6 +55,11 @@ func (f *fakeActions) Wait(ctx context.Context, slot int, share *Share, limit ti
 func (f *fakeActions) Adopt(ctx context.Context, slot int, share *Share, prompt []int32) (*Adopted, error) {
 	f.note("adopt %d %s %d", slot, share.ID, len(prompt))
 	return f.adopt(ctx, slot, share)
+}
+
+func (f *fakeActions) Restore(_ context.Context, slot int, name string) (*Restored, error) {
+	f.note("restore %d", slot)
+	return f.restore(name)
 }
 
 func (f *fakeActions) Release(_ context.Context, slot int, share *Share) error {
@@ -534,5 +545,88 @@ func TestLine(t *testing.T) {
 	l.leave(other)
 	if len(l.turns) != 0 {
 		t.Errorf("%d are left", len(l.turns))
+	}
+}
+
+// fileRoute is a setup where memory cannot be shared, and a program writes state files.
+func fileRoute(t *testing.T, a *fakeActions, script string) *setup {
+	t.Helper()
+	a.share = func(context.Context, int, []int32) (*Share, error) {
+		return nil, &Refused{Action: "share", Status: 501, Code: codeSharingOff, Reason: "off"}
+	}
+	s := newSetup(t, 1, a)
+	s.h.opt.Files = &StateFiles{Dir: t.TempDir(), Command: func(path string) *supervise.Command {
+		return &supervise.Command{Path: "/bin/sh", Args: []string{"-c", script, "sh", path}}
+	}}
+	return s
+}
+
+func TestFileRoute(t *testing.T) {
+	a := works(0)
+	var s *setup
+	var ids string
+	a.restore = func(name string) (*Restored, error) {
+		b, err := os.ReadFile(filepath.Join(s.h.opt.Files.Dir, name))
+		ids = string(b)
+		return &Restored{Tokens: 599, BytesCopied: 1234, Verified: true}, err
+	}
+	s = fileRoute(t, a, `cat >"$1"; touch "$1.sum"`)
+	s.d.cached = 599
+	prompt := long(600, 7)
+	text, r := finish(t, generate(t, s.e, request("one", 2, prompt...)))
+	if h := r.Timings.Handoff; text != "ab" || h.Route != engine.RouteFile || h.Cells != 599 || h.BytesCopied != 1234 || r.Timings.PromptN != 1 || r.Timings.CacheN != 0 {
+		t.Errorf("%q, %+v", text, r.Timings)
+	}
+	var got []int32
+	for f := range strings.FieldsSeq(ids) {
+		id, err := strconv.ParseInt(f, 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, int32(id))
+	}
+	if !slices.Equal(got, prompt[:599]) {
+		t.Errorf("the program got %d ids, want all of the prompt but the last", len(got))
+	}
+	if left, err := os.ReadDir(s.h.opt.Files.Dir); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if got := s.metric(t, "baton_handoff_total", "route", "file", "result", "ok"); got != 1 {
+		t.Errorf("%v ok", got)
+	}
+	if got := s.metric(t, "baton_handoff_bytes_copied_total"); got != 1234 {
+		t.Errorf("%v bytes copied", got)
+	}
+}
+
+func TestFileRouteFails(t *testing.T) {
+	for name, c := range map[string]struct {
+		script  string
+		restore func(string) (*Restored, error)
+		code    string
+	}{
+		"the program fails": {`cat >"$1"; exit 1`, nil, codeGone},
+		"a full disk":       {`cat >/dev/full`, nil, codeGone},
+		"the decoder refuses the file": {`cat >"$1"`, func(string) (*Restored, error) {
+			return nil, &Refused{Action: "restore", Status: 422, Code: "bad_file", Reason: "layout differs"}
+		}, "bad_file"},
+		"half of it": {`cat >"$1"`, func(string) (*Restored, error) { return &Restored{Tokens: 300, Verified: true}, nil }, codeShort},
+		"no sum":     {`cat >"$1"`, func(string) (*Restored, error) { return &Restored{Tokens: 599}, nil }, codeShort},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := works(0)
+			a.restore = c.restore
+			s := fileRoute(t, a, c.script)
+			text, r := finish(t, generate(t, s.e, request("one", 2, long(600, 7)...)))
+			if text != "ab" || r.Timings.Handoff != (engine.Handoff{Route: engine.RouteLocal}) {
+				t.Errorf("%q, %+v", text, r.Timings)
+			}
+			if line := s.log.String(); strings.Count(line, "\n") != 1 || !strings.Contains(line, "code="+c.code) {
+				t.Errorf("log %q", line)
+			}
+			if left, err := os.ReadDir(s.h.opt.Files.Dir); err != nil || len(left) != 0 {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
 	}
 }

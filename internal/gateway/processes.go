@@ -29,10 +29,11 @@ type ProcessOptions struct {
 
 // Provider says how to run a provider.
 type Provider struct {
-	Name      string // that it registers under with the decoder; empty: whichever it does
-	Command   Command
+	Name      string        // that it registers under with the decoder; empty: whichever it does
+	Command   Command       // nil: none runs all the time; see Files
 	MinTokens int           // new tokens from which on a prompt is worth handing over
 	Stall     time.Duration // see HandoffOptions
+	Files     *StateFiles   // the same
 }
 
 // Processes are the processes behind a server: they are started again when they end,
@@ -91,21 +92,25 @@ func (p *Processes) dial(ctx context.Context, socket string) (*remote.Client, er
 }
 
 func (p *Processes) startProvider(opt ProcessOptions) {
-	p.provider = supervise.Start(supervise.Config{
-		Name: strings.TrimSpace("provider " + opt.Provider.Name), Log: opt.Logger,
-		Command: func(ctx context.Context) (*supervise.Command, error) {
-			// It registers with the decoder, and ends when that does.
-			if err := p.decoder.Wait(ctx); err != nil {
-				return nil, err
-			}
-			return opt.Provider.Command(ctx)
-		},
-		Ready: func(ctx context.Context, pid int) error { return awaitProvider(ctx, p.control, pid, opt.Logger) },
-	})
-	p.handoff = NewHandoff(HandoffOptions{
+	h := HandoffOptions{
 		Actions: p.control, Provider: opt.Provider.Name, MinTokens: opt.Provider.MinTokens,
-		Restart: p.provider.Restart, Stall: opt.Provider.Stall, Logger: opt.Logger,
-	})
+		Stall: opt.Provider.Stall, Files: opt.Provider.Files, Logger: opt.Logger,
+	}
+	if opt.Provider.Command != nil {
+		p.provider = supervise.Start(supervise.Config{
+			Name: strings.TrimSpace("provider " + opt.Provider.Name), Log: opt.Logger,
+			Command: func(ctx context.Context) (*supervise.Command, error) {
+				// It registers with the decoder, and ends when that does.
+				if err := p.decoder.Wait(ctx); err != nil {
+					return nil, err
+				}
+				return opt.Provider.Command(ctx)
+			},
+			Ready: func(ctx context.Context, pid int) error { return awaitProvider(ctx, p.control, pid, opt.Logger) },
+		})
+		h.Restart = p.provider.Restart
+	}
+	p.handoff = NewHandoff(h)
 }
 
 const (
@@ -153,7 +158,7 @@ func (p *Processes) Collectors() []prometheus.Collector {
 	return append(p.handoff.Collectors(), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "baton_provider_ready", Help: "1 if a provider is registered with the decoder, else 0.",
 	}, func() float64 {
-		if p.provider.State().Ready {
+		if p.provider != nil && p.provider.State().Ready {
 			return 1
 		}
 		return 0

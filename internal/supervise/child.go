@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -45,6 +46,9 @@ type Command struct {
 	// Lifeline makes descriptor 3 a pipe that is closed when the child shall end, which
 	// includes this process's end. Without it, Files begin at 3.
 	Lifeline bool
+	// Stdin is what the child reads; nil: nothing. Stdout gets what it prints; nil: the log.
+	Stdin  io.Reader
+	Stdout io.Writer
 	// Nice is added to the child's scheduling niceness; 0 to 19.
 	Nice int
 }
@@ -266,6 +270,26 @@ func (c *Child) setReady(ready bool) {
 	if c.cfg.Changed != nil {
 		c.cfg.Changed(ready)
 	}
+}
+
+// Run runs a command once, to its end or until ctx ends, which kills it. The error is
+// ctx's, a *Ended, or why the command could not be started.
+func Run(ctx context.Context, name string, cmd *Command, log *slog.Logger) error {
+	r, err := start(name, cmd, log)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-r.exited:
+	case <-ctx.Done():
+		r.kill()
+		<-r.exited
+		return ctx.Err()
+	}
+	if r.state.Success() {
+		return nil
+	}
+	return r.end()
 }
 
 // Env returns this process's environment without the named variables, for children whose

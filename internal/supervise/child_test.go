@@ -315,6 +315,26 @@ func TestLogs(t *testing.T) {
 	rec.drain()
 }
 
+func TestRun(t *testing.T) {
+	_, log := newRecord(t)
+	var out strings.Builder
+	cmd := &supervise.Command{Env: append(os.Environ(), roleEnv+"=echo"), Stdin: strings.NewReader("some text"), Stdout: &out}
+	if err := supervise.Run(withLimit(t), "kid", cmd, log); err != nil || out.String() != "some text" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+	cmd = &supervise.Command{Env: append(os.Environ(), roleEnv+"=fail nothing works")}
+	var end *supervise.Ended
+	if err := supervise.Run(withLimit(t), "kid", cmd, log); !errors.As(err, &end) || end.Last != "nothing works" {
+		t.Errorf("%v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	cmd = &supervise.Command{Env: append(os.Environ(), roleEnv+"=sleep"), Stdout: &out}
+	if err := supervise.Run(ctx, "kid", cmd, log); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
 // A child's own children end with it.
 func TestFamily(t *testing.T) {
 	rec, log := newRecord(t)

@@ -53,6 +53,11 @@ func play(role, arg string) int {
 		fmt.Println("waiting")
 		<-c
 		return 0
+	case "echo":
+		if _, err := io.Copy(os.Stdout, os.Stdin); err != nil {
+			return 9
+		}
+		return 0
 	case "fail":
 		fmt.Fprintln(os.Stderr, "baton: "+arg)
 		return 1

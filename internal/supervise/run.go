@@ -43,7 +43,10 @@ func start(name string, cmd *Command, log *slog.Logger) (*run, error) {
 		x.Args[0] = os.Args[0] // what people know it by
 	}
 	x.Env = cmd.Env
-	x.Stdout, x.Stderr = r.logs, r.logs
+	x.Stdin, x.Stdout, x.Stderr = cmd.Stdin, cmd.Stdout, r.logs
+	if cmd.Stdout == nil {
+		x.Stdout = r.logs
+	}
 	x.WaitDelay = outputGrace
 	x.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	var remote *os.File

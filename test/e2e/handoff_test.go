@@ -57,18 +57,23 @@ func document(n, sentences int) string {
 // came into the cache, and the decoder has processed one token of it.
 func TestHandedOverText(t *testing.T) {
 	local := startServer(t, "--prefill", "none")
-	for _, mode := range []string{"leased", "sealed", "attached"} {
+	for _, mode := range []string{"leased", "sealed", "attached", "file"} {
 		t.Run(mode, func(t *testing.T) {
 			s := startServer(t, "--handoff", mode, "--prefill-min-tokens", "100")
-			s.providerReady(t, 1)
+			route, trust := "shared", mode
+			if mode == "file" {
+				route, trust = "file", ""
+			} else {
+				s.providerReady(t, 1)
+			}
 			check := func(o object, want string) {
 				t.Helper()
 				if got := o.str("content"); got != want {
 					t.Errorf("text %q, want %q", got, want)
 				}
 				n := o.num("tokens_evaluated")
-				if o.str("timings", "route") != "shared" || o.str("timings", "trust") != mode || o.num("timings", "prompt_n") != 1 ||
-					o.num("timings", "cells")+o.num("timings", "cache_n") != n-1 || o.num("timings", "bytes_copied") != 0 {
+				if o.str("timings", "route") != route || o.str("timings", "trust") != trust || o.num("timings", "prompt_n") != 1 ||
+					o.num("timings", "cells")+o.num("timings", "cache_n") != n-1 || (o.num("timings", "bytes_copied") == 0) != (mode != "file") {
 					t.Errorf("%d tokens: timings %v", n, o["timings"])
 				}
 			}
@@ -81,7 +86,7 @@ func TestHandedOverText(t *testing.T) {
 				prompt := document(i, sentences)
 				check(s.greedy(t, prompt, 32), local.greedy(t, prompt, 32).str("content"))
 			}
-			if out := s.out.String(); strings.Count(out, `msg="handoff: `) != 5 || !strings.Contains(out, "0 bytes copied") {
+			if out := s.out.String(); strings.Count(out, `msg="handoff: `) != 5 || strings.Contains(out, " 0 bytes copied") != (mode != "file") {
 				t.Errorf("not one line a handoff:\n%s", out)
 			}
 		})
