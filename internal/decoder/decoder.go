@@ -174,7 +174,7 @@ func (d *Decoder) Info() engine.Info { return d.info }
 
 // Generate implements engine.Engine.
 func (d *Decoder) Generate(ctx context.Context, r *engine.Request) (engine.Stream, error) {
-	if err := d.check(r); err != nil {
+	if err := d.info.Check(r); err != nil {
 		return nil, err
 	}
 	t := newTask(ctx, r)
@@ -188,38 +188,6 @@ func (d *Decoder) Generate(ctx context.Context, r *engine.Request) (engine.Strea
 	d.queue = append(d.queue, t)
 	d.wake.Signal()
 	return t.out, nil
-}
-
-// check refuses what could never run.
-func (d *Decoder) check(r *engine.Request) error {
-	bad := func(param, format string, args ...any) error {
-		return &engine.Error{Code: engine.CodeBadRequest, Param: param, Message: fmt.Sprintf(format, args...)}
-	}
-	if len(r.Prompt) == 0 {
-		return bad("prompt", "the prompt is empty: at least one token is needed")
-	}
-	if len(r.Prompt) >= d.opt.Ctx {
-		return engine.TooLong(len(r.Prompt), d.opt.Ctx)
-	}
-	for i, t := range r.Prompt {
-		if t < 0 || int(t) >= d.model.Vocab {
-			return bad("prompt", "prompt token %d is %d, expected 0 to %d", i, t, d.model.Vocab-1)
-		}
-	}
-	if r.Slot >= d.opt.Slots {
-		return bad("id_slot", "slot %d does not exist: there are %d", r.Slot, d.opt.Slots)
-	}
-	for _, b := range r.Sampling.LogitBias {
-		if b.Token < 0 || int(b.Token) >= d.model.Vocab {
-			return bad("logit_bias", "logit_bias names token %d, expected 0 to %d", b.Token, d.model.Vocab-1)
-		}
-	}
-	for _, w := range r.Stop {
-		if w == "" {
-			return bad("stop", "a stop string is empty")
-		}
-	}
-	return nil
 }
 
 // Close stops taking requests, lets those that are queued or running finish until ctx
