@@ -31,9 +31,6 @@ func (d *Decoder) choose(s *slot, logits []float32) {
 	}
 	s.sampler.Accept(id)
 	s.lastAt = time.Now()
-	if s.decoded == 0 {
-		s.firstAt = s.lastAt
-	}
 	s.decoded++
 	e := engine.Event{Kind: engine.Token, At: s.lastAt, Token: id}
 	if raw != nil {

@@ -59,7 +59,6 @@ type slot struct {
 	next      [1]int32 // the token to feed in the next step, once generating
 	decoded   int      // tokens chosen so far
 	started   time.Time
-	firstAt   time.Time // when the first token was chosen
 	lastAt    time.Time
 	promptEnd time.Time
 }
@@ -83,7 +82,7 @@ func (s *slot) start(t *task, d *Decoder, seq *kv.Sequence, match kv.Match) {
 	s.stopper = stopper{words: t.Stop}
 	s.decoded = 0
 	s.started = time.Now()
-	s.firstAt, s.lastAt, s.promptEnd = time.Time{}, time.Time{}, time.Time{}
+	s.lastAt, s.promptEnd = time.Time{}, time.Time{}
 }
 
 // drop lets go of adopted cells; they stay cached as long as there is room.
